@@ -1,0 +1,15 @@
+// The subcommands of `orch`. Each registers itself, with its options and examples, and runs from CLI11's callback;
+// errors leave it as orch::Error and become exit codes in main.cpp.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace orch::apps {
+
+void add_trace_commands(CLI::App& app);
+void add_plan_command(CLI::App& app);
+void add_simulate_command(CLI::App& app);
+void add_compare_command(CLI::App& app);
+
+}  // namespace orch::apps

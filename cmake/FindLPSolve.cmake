@@ -1,0 +1,5 @@
+find_path(LPSolve_INCLUDE_DIR lp_lib.h PATH_SUFFIXES lpsolve)
+find_library(LPSolve_LIBRARY lpsolve55 PATH_SUFFIXES lp_solve)
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(LPSolve DEFAULT_MSG LPSolve_LIBRARY LPSolve_INCLUDE_DIR)
+mark_as_advanced(LPSolve_INCLUDE_DIR LPSolve_LIBRARY)

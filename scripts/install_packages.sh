@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that a target needs, only those missing.
+#   scripts/install_packages.sh demo|test|ci
+set -euo pipefail
+
+demo=(g++ make cmake ninja-build pkg-config libcli11-dev libfmt-dev libsimdjson-dev libtomlplusplus-dev libzstd-dev
+      nlohmann-json3-dev zlib1g-dev)
+test=("${demo[@]}" doctest-dev librapidcheck-dev python3)
+ci=("${test[@]}" clang clang-format libclang-rt-dev libbenchmark-dev git)
+
+case "${1:-}" in
+  demo) wanted=("${demo[@]}") ;;
+  test) wanted=("${test[@]}") ;;
+  ci) wanted=("${ci[@]}") ;;
+  *) echo "usage: $0 demo|test|ci" >&2; exit 2 ;;
+esac
+
+missing=()
+for package in "${wanted[@]}"; do
+  dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+echo "installing ${missing[*]}"
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  if ! command -v sudo >/dev/null; then
+    echo "error: these packages are missing and installing them needs root: ${missing[*]}" >&2
+    echo "       ask an administrator for:  apt-get install ${missing[*]}" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+"${as_root[@]}" apt-get update -qq
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
