@@ -1,0 +1,183 @@
+// Lines of a text file, plain, gzip or zstd, in constant memory.
+//
+// The compression is recognised by its magic bytes, not by the name. Every line is followed by at least 64 readable
+// bytes (what simdjson asks for). Complexity: O(bytes). Throws InvalidInput with file and line for a file that cannot be
+// opened, is cut short or corrupt, and for a line above `max_line_bytes`.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <zlib.h>
+#include <zstd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "orchmllm/base/error.hpp"
+
+namespace orch::io {
+
+/// Longest accepted line. A trace's longest real lines (a sample with thousands of images) are far below.
+inline constexpr std::size_t max_line_bytes = std::size_t{16} << 20U;
+
+namespace detail {
+
+/// Decompressed bytes of a file.
+class ByteSource {
+ public:
+  explicit ByteSource(const std::string& path) : path_(path) {
+    if (std::filesystem::is_directory(path)) throw InvalidInput(path + ": is a folder, a file is needed");
+    file_.reset(std::fopen(path.c_str(), "rb"));
+    if (!file_) throw InvalidInput(path + ": " + std::strerror(errno));
+    unsigned char magic[4] = {};
+    const std::size_t got = std::fread(magic, 1, sizeof magic, file_.get());
+    std::rewind(file_.get());
+    if (got == 4 && magic[0] == 0x28 && magic[1] == 0xb5 && magic[2] == 0x2f && magic[3] == 0xfd) {
+      zstd_.reset(ZSTD_createDStream());
+      input_.resize(ZSTD_DStreamInSize());
+    } else if (got >= 2 && magic[0] == 0x1f && magic[1] == 0x8b) {
+      file_.reset();
+      gzip_.reset(gzopen(path.c_str(), "rb"));
+      if (!gzip_) throw InvalidInput(path + ": " + std::strerror(errno));
+      gzbuffer(gzip_.get(), 1U << 18U);
+    }
+  }
+
+  /// Up to `size` bytes; 0 at the end. Sets `error()` if the file is cut short or corrupt.
+  [[nodiscard]] std::size_t read(char* to, std::size_t size) {
+    if (gzip_) return read_gzip(to, size);
+    if (zstd_) return read_zstd(to, size);
+    const std::size_t got = std::fread(to, 1, size, file_.get());
+    if (got == 0 && std::ferror(file_.get()) != 0) error_ = "cannot be read";
+    return got;
+  }
+
+  [[nodiscard]] const std::string& error() const { return error_; }
+
+ private:
+  [[nodiscard]] std::size_t read_gzip(char* to, std::size_t size) {
+    const int got = gzread(gzip_.get(), to, static_cast<unsigned>(size));
+    if (got > 0) return static_cast<std::size_t>(got);
+    int code = Z_OK;
+    const char* message = gzerror(gzip_.get(), &code);
+    if (code == Z_BUF_ERROR) {
+      error_ = "the gzip stream is cut short";
+    } else if (got < 0 || code < 0) {
+      error_ = std::string("the gzip stream is corrupt (") + message + ")";
+    }
+    return 0;
+  }
+
+  [[nodiscard]] std::size_t read_zstd(char* to, std::size_t size) {
+    ZSTD_outBuffer out{to, size, 0};
+    while (out.pos == 0) {
+      if (pending_.pos == pending_.size) {
+        pending_ = {input_.data(), std::fread(input_.data(), 1, input_.size(), file_.get()), 0};
+        if (pending_.size == 0) {
+          if (!frame_done_) error_ = "the zstd stream is cut short";
+          return 0;
+        }
+      }
+      const std::size_t result = ZSTD_decompressStream(zstd_.get(), &out, &pending_);
+      if (ZSTD_isError(result) != 0) {
+        error_ = std::string("the zstd stream is corrupt (") + ZSTD_getErrorName(result) + ")";
+        return 0;
+      }
+      frame_done_ = result == 0;
+    }
+    return out.pos;
+  }
+
+  struct CloseFile {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  struct CloseGzip {
+    void operator()(gzFile file) const { gzclose(file); }
+  };
+  struct CloseZstd {
+    void operator()(ZSTD_DStream* stream) const { ZSTD_freeDStream(stream); }
+  };
+
+  std::string path_;
+  std::string error_;
+  std::unique_ptr<std::FILE, CloseFile> file_;
+  std::unique_ptr<gzFile_s, CloseGzip> gzip_;
+  std::unique_ptr<ZSTD_DStream, CloseZstd> zstd_;
+  std::vector<char> input_;
+  ZSTD_inBuffer pending_{nullptr, 0, 0};
+  bool frame_done_ = true;
+};
+
+}  // namespace detail
+
+class LineReader {
+ public:
+  explicit LineReader(const std::string& path) : path_(path), source_(path), buffer_(initial_bytes + padding) {}
+
+  /// The next line without its end, valid until the next call; nothing at the end of the file.
+  [[nodiscard]] std::optional<std::string_view> next() {
+    while (true) {
+      const char* begin = buffer_.data() + begin_;
+      if (const void* found = std::memchr(begin + scanned_, '\n', end_ - begin_ - scanned_)) {
+        const auto length = static_cast<std::size_t>(static_cast<const char*>(found) - begin);
+        return take(length, length + 1);
+      }
+      scanned_ = end_ - begin_;
+      if (scanned_ > max_line_bytes) fail("the line is longer than " + std::to_string(max_line_bytes) + " bytes");
+      if (refill()) continue;
+      if (!source_.error().empty()) fail(source_.error());
+      if (scanned_ == 0) return std::nullopt;
+      return take(scanned_, scanned_);
+    }
+  }
+
+  /// Number of the line that next() gave last, from 1.
+  [[nodiscard]] std::uint64_t line() const { return line_; }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  static constexpr std::size_t initial_bytes = std::size_t{1} << 20U;
+  static constexpr std::size_t padding = 64;
+
+  [[nodiscard]] std::string_view take(std::size_t length, std::size_t consumed) {
+    const std::string_view text(buffer_.data() + begin_, length);
+    if (length > max_line_bytes) fail("the line is longer than " + std::to_string(max_line_bytes) + " bytes");
+    begin_ += consumed;
+    scanned_ = 0;
+    ++line_;
+    return text;
+  }
+
+  /// Reads more behind what is there; false at the end.
+  [[nodiscard]] bool refill() {
+    if (begin_ > 0) {
+      std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
+      end_ -= begin_;
+      begin_ = 0;
+    }
+    if (end_ + padding == buffer_.size()) buffer_.resize(2 * end_ + padding);
+    const std::size_t got = source_.read(buffer_.data() + end_, buffer_.size() - padding - end_);
+    end_ += got;
+    return got > 0;
+  }
+
+  [[noreturn]] void fail(const std::string& message) const { throw InvalidInput::at(path_, line_ + 1, message); }
+
+  std::string path_;
+  detail::ByteSource source_;
+  std::vector<char> buffer_;
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
+  std::size_t scanned_ = 0;  ///< bytes behind begin_ known to hold no line end
+  std::uint64_t line_ = 0;
+};
+
+}  // namespace orch::io
