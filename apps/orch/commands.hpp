@@ -9,7 +9,8 @@ namespace orch::apps {
 
 void add_trace_commands(CLI::App& app);
 void add_plan_command(CLI::App& app);
-void add_simulate_command(CLI::App& app);
+/// Sets `exit_code` to 3 if the simulated system runs out of memory.
+void add_simulate_command(CLI::App& app, int& exit_code);
 void add_compare_command(CLI::App& app);
 
 }  // namespace orch::apps

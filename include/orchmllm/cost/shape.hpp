@@ -41,8 +41,7 @@ namespace detail {
 [[nodiscard]] inline ConvPackedCost encoder_cost(const Encoder& encoder) {
   const Transformer& t = encoder.transformer;
   std::uint64_t linear = linear_flops_per_token(t);
-  const std::uint64_t merged = t.hidden == 0 ? 1 : std::max<std::uint64_t>(1, encoder.connector.input / t.hidden);
-  linear += connector_flops_per_token(encoder.connector) / merged;
+  linear += connector_flops_per_token(encoder.connector) / tokens_per_output(encoder.rule);
   const std::uint64_t front_end = front_end_flops_per_token(encoder);
   const bool padded = std::holds_alternative<AudioFrames>(encoder.rule);
   if (!padded) linear += front_end;

@@ -95,6 +95,19 @@ namespace orch {
   return 2 * front_end_parameters(e);
 }
 
+/// Encoder tokens that become one LLM token.
+[[nodiscard]] inline std::uint64_t tokens_per_output(const TokenRule& rule) {
+  return std::visit(
+      [](const auto& r) -> std::uint64_t {
+        if constexpr (requires { r.merge; }) {
+          return std::uint64_t{r.merge} * r.merge;
+        } else {
+          return r.pool;
+        }
+      },
+      rule);
+}
+
 /// Connector operations per LLM token.
 [[nodiscard]] inline std::uint64_t connector_flops_per_token(const Connector& c) {
   return 2 * (c.input * c.hidden + c.hidden * c.output);

@@ -1,0 +1,18 @@
+# Two commands for a fresh Debian machine: `make demo` and `make test`. Both install what is missing, build, and run.
+.PHONY: demo test format clean
+
+demo:
+	@scripts/install_packages.sh demo
+	@scripts/build.sh release -DORCHMLLM_BUILD_TESTS=OFF
+	@scripts/demo.sh
+
+test:
+	@scripts/install_packages.sh test
+	@scripts/build.sh dev
+	@ctest --preset dev --parallel "$$(nproc)"
+
+format:
+	@git ls-files '*.hpp' '*.cpp' | xargs clang-format -i
+
+clean:
+	rm -rf build out

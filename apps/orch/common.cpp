@@ -1,0 +1,120 @@
+#include "common.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+
+#include "orchmllm/io/atomic_file.hpp"
+#include "orchmllm/sim/model_file.hpp"
+#include "orchmllm/version.hpp"
+
+namespace orch::apps {
+
+sim::Configuration RunOptions::configuration() const {
+  return {ranks, batch, steps, seed, {shard == 0 ? ranks : shard}};
+}
+
+void add_run_options(CLI::App& command, RunOptions& options) {
+  command.add_option("--trace", options.trace, "Trace file (.jsonl, .jsonl.gz, .jsonl.zst)")->required();
+  command.add_option("--model", options.model, "Model file, or the name of a shipped one")->required();
+  command.add_option("--cluster", options.cluster, "Cluster file, or the name of a shipped one")->required();
+  command.add_option("--gpus,--ranks", options.ranks, "Ranks, one GPU each")
+      ->check(CLI::Range(1U, 1U << 20U))
+      ->capture_default_str();
+  command.add_option("--batch", options.batch, "Samples a rank and step")
+      ->check(CLI::Range(1U, 1U << 20U))
+      ->capture_default_str();
+  command.add_option("--steps", options.steps, "Training steps")->check(CLI::Range(1U, 1U << 20U))->capture_default_str();
+  command.add_option("--seed", options.seed, "Seed of the sampler")->capture_default_str();
+  command.add_option("--json", options.json, "Write the result as JSON; - is standard output")->type_name("FILE");
+}
+
+RunInputs read_inputs(const RunOptions& options) {
+  constexpr std::uint64_t most_samples = 1ULL << 28U;
+  if (std::uint64_t{options.ranks} * options.batch > most_samples) {
+    throw InvalidInput(fmt::format("--ranks {} times --batch {} is more than {} samples a step", options.ranks,
+                                   options.batch, most_samples));
+  }
+  RunInputs inputs{sim::load_model(options.model), sim::load_cluster(options.cluster), {}, {}};
+  inputs.trace = io::read_trace(options.trace, [&](const Sample& sample) { append(inputs.lengths, inputs.model, sample); });
+  warn_about(inputs.trace, options.trace);
+  if (inputs.trace.samples == 0) throw InvalidInput(options.trace + ": the trace has no samples");
+  inputs.lengths.encoders.resize(inputs.model.encoders.size());
+  return inputs;
+}
+
+void warn_about(const io::TraceInfo& trace, const std::string& path) {
+  for (const auto& [key, lines] : trace.unknown_keys) {
+    std::cerr << fmt::format("orch: warning: {}: unknown key \"{}\" ignored ({} lines)\n", path, key, lines);
+  }
+  if (trace.samples_stated != 0 && trace.samples_stated != trace.samples) {
+    std::cerr << fmt::format("orch: warning: {}: {} samples, but the metadata says {}\n", path, trace.samples,
+                             trace.samples_stated);
+  }
+}
+
+Json run_header(const std::string& schema, const RunOptions& options, const RunInputs& inputs) {
+  return {{"schema", schema},
+          {"version", ORCHMLLM_VERSION},
+          {"seed", options.seed},
+          {"trace", {{"name", inputs.trace.name}, {"hash", hex(inputs.trace.hash)}, {"samples", inputs.trace.samples}}},
+          {"model", inputs.model.name},
+          {"cluster", inputs.cluster.name},
+          {"ranks", options.ranks},
+          {"batch", options.batch}};
+}
+
+void write_json(const Json& json, const std::string& path) {
+  const std::string text = json.dump(1) + "\n";
+  if (path == "-") {
+    std::cout << text << std::flush;
+    if (!std::cout) throw Error("standard output: cannot be written", 1);
+    return;
+  }
+  io::AtomicFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+void print_table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> width;
+  for (const auto& row : rows) {
+    width.resize(std::max(width.size(), row.size()), 0);
+    for (std::size_t column = 0; column < row.size(); ++column) width[column] = std::max(width[column], row[column].size());
+  }
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    std::string line;
+    for (std::size_t column = 0; column < rows[r].size(); ++column) {
+      line += column == 0 ? fmt::format("{:<{}}", rows[r][column], width[column])
+                          : fmt::format("  {:>{}}", rows[r][column], width[column]);
+    }
+    fmt::print("{}\n", line);
+    if (r == 0) fmt::print("{}\n", std::string(line.size(), '-'));
+  }
+}
+
+std::string bytes_text(double bytes) {
+  constexpr std::array<const char*, 6> units{"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  std::size_t unit = 0;
+  while (bytes >= 1024 && unit + 1 < units.size()) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.{}f} {}", bytes, bytes < 10 ? 2 : 1, units[unit]);
+}
+
+sim::Progress progress_line(const std::string& label) {
+  if (isatty(STDERR_FILENO) == 0) return {};
+  const auto begin = std::chrono::steady_clock::now();
+  return [=](std::uint32_t done, std::uint32_t total) {
+    if (std::chrono::steady_clock::now() - begin < std::chrono::seconds(2)) return;
+    std::cerr << fmt::format("\r{} {}/{}{}", label, done, total, done == total ? "\r\x1b[K" : "") << std::flush;
+  };
+}
+
+}  // namespace orch::apps

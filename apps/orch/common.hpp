@@ -1,0 +1,64 @@
+// What the subcommands share: options of a run, tables, JSON output, progress.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "orchmllm/io/trace.hpp"
+#include "orchmllm/model/phase_lengths.hpp"
+#include "orchmllm/sim/cluster.hpp"
+#include "orchmllm/sim/simulate.hpp"
+
+namespace orch::apps {
+
+using Json = nlohmann::ordered_json;
+
+/// Options of plan, simulate and compare.
+struct RunOptions {
+  std::string trace;
+  std::string model;
+  std::string cluster;
+  std::uint32_t ranks = 8;
+  std::uint32_t batch = 32;
+  std::uint32_t steps = 1;
+  std::uint64_t seed = 1;
+  std::uint32_t shard = 0;  ///< 0 = all ranks
+  std::string json;
+
+  [[nodiscard]] sim::Configuration configuration() const;
+};
+
+void add_run_options(CLI::App& command, RunOptions& options);
+
+/// Everything a run reads.
+struct RunInputs {
+  Mllm model;
+  sim::Cluster cluster;
+  io::TraceInfo trace;
+  PhaseLengths lengths;
+};
+
+/// Reads and checks all inputs; warns on standard error about unknown keys and unexpected sample counts.
+[[nodiscard]] RunInputs read_inputs(const RunOptions& options);
+void warn_about(const io::TraceInfo& trace, const std::string& path);
+
+/// Schema, version, seed, trace and setting of a run: the head of every JSON that it writes.
+[[nodiscard]] Json run_header(const std::string& schema, const RunOptions& options, const RunInputs& inputs);
+
+/// Writes to a file (whole or not at all), or to standard output for "-".
+void write_json(const Json& json, const std::string& path);
+
+/// Rows of text in aligned columns: the first column to the left, the others to the right.
+void print_table(const std::vector<std::vector<std::string>>& rows);
+
+/// 1234567890 → "1.15 GiB"
+[[nodiscard]] std::string bytes_text(double bytes);
+
+/// "label done/total" on a terminal that waits for more than two seconds; nothing elsewhere.
+[[nodiscard]] sim::Progress progress_line(const std::string& label);
+
+}  // namespace orch::apps

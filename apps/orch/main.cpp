@@ -1,0 +1,48 @@
+// orch: read and check traces, plan steps, simulate training, compare strategies.
+// Exit codes: 0 done, 2 bad usage or bad input, 3 infeasible or out of memory, 1 anything else.
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <iostream>
+
+#include "commands.hpp"
+#include "orchmllm/base/error.hpp"
+#include "orchmllm/version.hpp"
+
+namespace {
+
+int run(int argc, char** argv) {
+  CLI::App app("Batch post-balancing for multimodal LLM training", "orch");
+  app.set_version_flag("--version", "orch " ORCHMLLM_VERSION);
+  app.require_subcommand(1);
+  int exit_code = 0;
+  orch::apps::add_trace_commands(app);
+  orch::apps::add_plan_command(app);
+  orch::apps::add_simulate_command(app, exit_code);
+  orch::apps::add_compare_command(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    std::cerr << "orch: error: " << error.what() << "\nRun with --help for more information.\n";
+    return 2;
+  }
+  return exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const orch::Error& error) {
+    std::cerr << "orch: error: " << error.what() << "\n";
+    return error.exit_code();
+  } catch (const std::bad_alloc&) {
+    std::cerr << "orch: error: not enough memory for an input or setting of this size\n";
+  } catch (const std::exception& error) {
+    std::cerr << "orch: error: " << error.what() << "\n";
+  }
+  return 1;
+}

@@ -1,0 +1,14 @@
+// Results of simulated strategies as JSON and as a table.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "common.hpp"
+
+namespace orch::apps {
+
+[[nodiscard]] Json strategy_json(const sim::StrategyResult& result);
+void print_strategies(const std::vector<sim::StrategyResult>& results, const sim::Cluster& cluster);
+
+}  // namespace orch::apps
