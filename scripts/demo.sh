@@ -4,9 +4,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 orch=${ORCH:-build/release/bin/orch}
 mkdir -p out
-run=(--trace traces/omni-demo.jsonl.gz --model mllm-84b --cluster h100-8x400g --gpus 2560 --batch 8 --steps 5)
+run=(--trace traces/omni-demo.jsonl.gz --model mllm-84b --cluster h100-8x400g --gpus 2560 --batch 8)
 
-"$orch" compare "${run[@]}" --json out/demo.json
+"$orch" compare "${run[@]}" --steps 5 --json out/demo.json
 "$orch" simulate "${run[@]}" --steps 1 --strategy orchmllm --timeline out/demo-timeline.json >/dev/null
 echo
 echo "All figures:   out/demo.json"

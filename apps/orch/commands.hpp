@@ -7,6 +7,14 @@
 
 namespace orch::apps {
 
+/// Asks for one subcommand. CLI11's own requirement would hide the name of an unknown one.
+inline void need_subcommand(CLI::App& app) {
+  app.require_subcommand(0, 1);
+  app.callback([&app] {
+    if (app.get_subcommands().empty()) throw CLI::RequiredError("A subcommand");
+  });
+}
+
 void add_trace_commands(CLI::App& app);
 void add_plan_command(CLI::App& app);
 /// Sets `exit_code` to 3 if the simulated system runs out of memory.

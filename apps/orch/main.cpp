@@ -14,7 +14,7 @@ namespace {
 int run(int argc, char** argv) {
   CLI::App app("Batch post-balancing for multimodal LLM training", "orch");
   app.set_version_flag("--version", "orch " ORCHMLLM_VERSION);
-  app.require_subcommand(1);
+  orch::apps::need_subcommand(app);
   int exit_code = 0;
   orch::apps::add_trace_commands(app);
   orch::apps::add_plan_command(app);

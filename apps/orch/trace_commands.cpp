@@ -221,7 +221,7 @@ void add_generate(CLI::App& trace) {
 
 void add_trace_commands(CLI::App& app) {
   CLI::App* trace = app.add_subcommand("trace", "Read, check and generate traces");
-  trace->require_subcommand(1);
+  need_subcommand(*trace);
   add_stats(*trace);
   add_validate(*trace);
   add_generate(*trace);

@@ -1,0 +1,276 @@
+"""Drives the `orch` program as a user would: outputs, exit codes, errors, and what is left behind.
+
+    test_cli.py ORCH SOURCE
+"""
+
+import gzip
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ORCH = pathlib.Path(sys.argv[1]).resolve()
+SOURCE = pathlib.Path(sys.argv[2]).resolve()
+DEMO = SOURCE / "traces" / "omni-demo.jsonl.gz"
+SHARED = pathlib.Path(os.environ.get("ORCHMLLM_SHARED", SOURCE.parent / "shared"))
+SMALL = ["--model", "mllm-10b", "--cluster", "h100-8x400g", "--gpus", "16", "--batch", "4", "--steps", "2"]
+
+
+def orch(*arguments):
+    return subprocess.run([ORCH, *map(str, arguments)], capture_output=True, text=True, timeout=300)
+
+
+class Cli(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def file(self, name, text):
+        path = self.folder / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    def good(self, *arguments):
+        result = orch(*arguments)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout
+
+    def bad(self, code, message, *arguments):
+        result = orch(*arguments)
+        self.assertEqual(result.returncode, code, result.stdout + result.stderr)
+        self.assertTrue(result.stderr.startswith("orch: error: "), result.stderr)
+        self.assertIn(message, result.stderr)
+        self.assertEqual(result.stdout, "")
+
+    def test_help_has_examples(self):
+        for command in ([], ["trace"]):
+            self.assertIn("Usage", self.good(*command, "--help"))
+        for command in (["trace", "stats"], ["trace", "validate"], ["trace", "generate"], ["plan"], ["simulate"], ["compare"]):
+            text = self.good(*command, "--help")
+            self.assertIn("Examples:", text)
+            self.assertEqual(text.count("  orch " + " ".join(command)), 2, text)
+        self.assertIn("orch 0.", self.good("--version"))
+
+    def test_bad_usage(self):
+        self.bad(2, "subcommand", )
+        self.bad(2, "--trace", "plan")
+        self.bad(2, "--gpus", "plan", "--trace", DEMO, *SMALL[:4], "--gpus", "0")
+        self.bad(2, "--gpus", "plan", "--trace", DEMO, *SMALL[:4], "--gpus", "-3")
+        self.bad(2, "nonsense", "nonsense")
+        self.bad(2, "strategy", "simulate", "--trace", DEMO, *SMALL, "--strategy", "best")
+        self.bad(2, "strategy", "compare", "--trace", DEMO, *SMALL, "--strategy", "none,,orchmllm")
+        self.bad(2, "shard", "simulate", "--trace", DEMO, *SMALL, "--shard", "3")
+        self.bad(2, "mllm-84b", "plan", "--trace", DEMO, "--model", "mllm-85b", "--cluster", "h100-8x400g")
+        self.bad(2, "h200-8x400g", "plan", "--trace", DEMO, "--model", "mllm-10b", "--cluster", "h300")
+        self.bad(2, "absent.jsonl", "plan", "--trace", self.folder / "absent.jsonl", *SMALL)
+        self.bad(2, "--timeline-ranks 16", "simulate", "--trace", DEMO, *SMALL, "--timeline-ranks", "16")
+
+    def test_plan_json(self):
+        out = json.loads(self.good("plan", "--trace", DEMO, *SMALL, "--seed", "5", "--json", "-"))
+        self.assertEqual(out["schema"], "orchmllm.plan/1")
+        self.assertEqual(out["seed"], 5)
+        self.assertEqual(out["trace"]["name"], "omni-demo")
+        self.assertEqual(len(out["trace"]["hash"]), 16)
+        self.assertRegex(out["version"], r"^\d+\.\d+\.\d+$")
+        self.assertEqual(len(out["steps"]), 2)
+        for step in out["steps"]:
+            self.assertEqual([phase["phase"] for phase in step["phases"]], ["vision", "audio", "llm"])
+            for phase in step["phases"]:
+                self.assertEqual(phase["samples"], 64)
+                self.assertEqual(phase["ranks"], 16)
+                self.assertLessEqual(phase["lower_bound"], phase["max_cost"])
+                self.assertAlmostEqual(phase["gap"], phase["max_cost"] / phase["lower_bound"] - 1)
+                self.assertLessEqual(phase["imbalance_after"], phase["imbalance_before"])
+                self.assertLessEqual(phase["inter_node_bytes"], phase["moved_bytes"])
+                self.assertGreaterEqual(phase["solve_ms"], 0)
+
+    def test_plan_out_holds_assignments(self):
+        out = self.folder / "plan.json"
+        table = self.good("plan", "--trace", DEMO, *SMALL, "--out", out)
+        self.assertIn("imbalance before", table)
+        plan = json.loads(out.read_text())
+        for step in plan["steps"]:
+            self.assertEqual(len(step["samples"]), 64)
+            self.assertEqual(step["home_rank"], [i // 4 for i in range(64)])
+            for phase in step["phases"]:
+                self.assertEqual(len(phase["rank_of"]), 64)
+                self.assertEqual(len(phase["rank_cost"]), 16)
+                self.assertEqual(max(phase["rank_cost"]), phase["max_cost"])
+                self.assertTrue(set(phase["rank_of"]) <= set(range(16)))
+        self.assertEqual(os.listdir(self.folder), ["plan.json"])
+
+    def test_plan_without_balancing_moves_nothing(self):
+        out = json.loads(self.good("plan", "--trace", DEMO, *SMALL, "--balance", "none", "--json", "-"))
+        for step in out["steps"]:
+            for phase in step["phases"]:
+                self.assertEqual(phase["moved_bytes"], 0)
+                self.assertEqual(phase["imbalance_after"], phase["imbalance_before"])
+
+    def test_compare_json(self):
+        out = json.loads(self.good("compare", "--trace", DEMO, *SMALL, "--json", "-"))
+        self.assertEqual(out["schema"], "orchmllm.compare/1")
+        self.assertEqual([s["name"] for s in out["strategies"]], ["none", "llm-only", "orchmllm"])
+        for strategy in out["strategies"]:
+            for key in ("mfu", "step_seconds", "tokens_per_second_per_gpu", "idle_fraction", "exchange_seconds",
+                        "inter_node_bytes", "peak_memory_bytes", "oom"):
+                self.assertIn(key, strategy)
+            self.assertEqual(set(strategy["imbalance"]), {"vision", "audio", "llm"})
+            self.assertEqual(set(strategy["gap"]), {"vision", "audio", "llm"})
+            self.assertAlmostEqual(sum(strategy["peak_memory"].values()), strategy["peak_memory_bytes"], delta=1)
+            steps = [step["seconds"] for step in strategy["steps"]]
+            self.assertAlmostEqual(sum(steps) / len(steps), strategy["step_seconds"])
+            flops = sum(step["model_flops"] for step in strategy["steps"])
+            self.assertAlmostEqual(strategy["mfu"], flops / (sum(steps) * 16 * 989e12))
+        none, llm_only, balanced = out["strategies"]
+        self.assertEqual(none["inter_node_bytes"], 0)
+        self.assertLess(balanced["step_seconds"], llm_only["step_seconds"])
+        self.assertLess(llm_only["step_seconds"], none["step_seconds"])
+
+    def test_same_seed_same_bytes(self):
+        def run(seed):
+            out = json.loads(self.good("compare", "--trace", DEMO, *SMALL, "--seed", seed, "--json", "-"))
+            return json.dumps(out)
+
+        self.assertEqual(run(3), run(3))
+        self.assertNotEqual(run(3), run(4))
+
+    def test_out_of_memory_is_exit_code_3(self):
+        result = orch("simulate", "--trace", DEMO, "--model", "mllm-84b", "--cluster", "a100-8x200g", "--gpus", "16",
+                      "--batch", "16", "--json", "-")
+        self.assertEqual(result.returncode, 3, result.stderr)
+        out = json.loads(result.stdout)
+        self.assertTrue(out["oom"])
+        table = orch("simulate", "--trace", DEMO, "--model", "mllm-84b", "--cluster", "a100-8x200g", "--gpus", "16",
+                     "--batch", "16")
+        self.assertIn("out of memory on rank", table.stdout)
+
+    def test_timeline_is_well_formed(self):
+        out = self.folder / "timeline.json"
+        self.good("simulate", "--trace", DEMO, *SMALL, "--timeline", out, "--timeline-ranks", "0,9")
+        events = json.loads(out.read_text())["traceEvents"]
+        spans = [event for event in events if event["ph"] == "X"]
+        self.assertEqual({event["pid"] for event in spans}, {0, 9})
+        by_track = {}
+        for event in spans:
+            by_track.setdefault((event["pid"], event["tid"]), []).append((event["ts"], event["ts"] + event["dur"]))
+        self.assertEqual({tid for _, tid in by_track}, {0, 1, 2})
+        for track in by_track.values():
+            track.sort()
+            for (_, end), (begin, _) in zip(track, track[1:]):
+                self.assertLessEqual(end, begin + 1e-3)
+
+    def test_trace_stats_and_validate(self):
+        self.assertIn("valid, 200000 samples", self.good("trace", "validate", DEMO, "--model", "mllm-84b"))
+        table = self.good("trace", "stats", DEMO)
+        self.assertIn("audio seconds", table)
+        out = json.loads(self.good("trace", "stats", DEMO, "--model", "mllm-10b", "--json", "-"))
+        self.assertEqual(out["trace"]["samples"], 200000)
+        self.assertEqual(sum(out["tasks"].values()), 200000)
+        self.assertIn("text+vision+audio", out["combinations"])
+        self.assertIn("llm length (model)", out["quantities"])
+
+    def test_generated_traces_are_reproducible(self):
+        profile = SOURCE / "traces" / "profiles" / "omni-demo.toml"
+        paths = [self.folder / name for name in ("a.jsonl", "b.jsonl.gz", "c.jsonl")]
+        for path, seed in zip(paths, (1, 1, 2)):
+            self.good("trace", "generate", "--profile", profile, "--samples", "2000", "--seed", seed, path)
+        self.assertEqual(paths[0].read_bytes(), gzip.decompress(paths[1].read_bytes()))
+        self.assertNotEqual(paths[0].read_bytes(), paths[2].read_bytes())
+        self.assertIn("2000 samples", self.good("trace", "validate", paths[0]))
+        head = gzip.decompress(DEMO.read_bytes())[: 1 << 16].split(b"\n")[1:500]
+        self.assertEqual(head, paths[0].read_bytes().split(b"\n")[1:500])
+
+    def test_bad_profiles(self):
+        profile = (SOURCE / "traces" / "profiles" / "omni-demo.toml").read_text()
+        for name, old, new in (("weight", "weight = 15", "weight = -1"), ("p", "p = [0, ", "p = [0.5, "),
+                               ("unknown", "weight = 15", "weight = 15\nwieght = 1"), ("source", "source = ", "sauce = ")):
+            path = self.file(f"{name}.toml", profile.replace(old, new, 1))
+            self.bad(2, f"{name}.toml:", "trace", "generate", "--profile", path, self.folder / "out.jsonl")
+            path.unlink()
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_bad_model_and_cluster_files(self):
+        for folder, name, old, new, message in (
+                ("models", "mllm-10b", "layers = 28", "layers = 0", "layers must be an integer from 1"),
+                ("models", "mllm-10b", "layers = 28", "layers = 28.5", "layers must be an integer"),
+                ("models", "mllm-10b", "layers = 28", "", "layers is missing"),
+                ("models", "mllm-10b", "layers = 28", "layers = 28\nlayer = 28", "unknown key layer"),
+                ("models", "mllm-10b", "rule = \"audio-frames\"", "rule = \"waves\"", "expected tiled-images"),
+                ("models", "mllm-10b", "kv_heads = 4", "kv_heads = 5", "must divide heads"),
+                ("models", "mllm-10b", "[llm]", "[llm", "mllm-10b.toml:"),
+                ("clusters", "h100-8x400g", "peak_tflops = 989", "peak_tflops = nan", "peak_tflops must be a number"),
+                ("clusters", "h100-8x400g", "peak_tflops = 989", "peak_tflops = -1", "peak_tflops must be a number"),
+                ("clusters", "h100-8x400g", "gemm_width = [1280, 8192]", "gemm_width = [8192, 1280]", "ascending"),
+                ("clusters", "h100-8x400g", "gemm_width = [1280, 8192]", "gemm_width = [1280]", "as many entries")):
+            path = self.file(f"{name}.toml", (SOURCE / "sim" / folder / f"{name}.toml").read_text().replace(old, new, 1))
+            settings = ["--model", path, "--cluster", "h100-8x400g"]
+            if folder == "clusters":
+                settings = ["--model", "mllm-10b", "--cluster", path]
+            self.bad(2, message, "plan", "--trace", DEMO, *settings)
+
+    def test_one_bad_line_in_a_hundred_thousand(self):
+        line = '{{"id":"s{}","text":{},"audio":[3.5],"images":[[640,480]]}}\n'
+        lines = [line.format(i, i % 900) for i in range(100_000)]
+        bad_lines = {
+            "truncated": '{"id":"x","text":1,"audio":[3.5\n',
+            "negative": '{"id":"x","audio":[-3.5]}\n',
+            "zero-width": '{"id":"x","images":[[0,480]]}\n',
+            "nan": '{"id":"x","audio":[NaN]}\n',
+            "huge-number": '{"id":"x","text":1' + "0" * 30 + "}\n",
+            "huge-float": '{"id":"x","audio":[1e30]}\n',
+            "long-line": '{"id":"' + "x" * 100_000_000 + '"}\n',
+            "wrong-type": '{"id":"x","text":"many"}\n',
+            "wrong-shape": '{"id":"x","images":[640,480]}\n',
+        }
+        for name, bad_line in bad_lines.items():
+            with self.subTest(name):
+                text = "".join(lines[:77_776]) + bad_line + "".join(lines[77_777:])
+                path = self.file("bad.jsonl", text)
+                out = self.folder / "out.json"
+                self.bad(2, f"{path}:77777: ", "plan", "--trace", path, *SMALL, "--out", out)
+                self.bad(2, f"{path}:77777: ", "trace", "validate", path)
+                self.assertEqual(os.listdir(self.folder), ["bad.jsonl"])
+        packed = gzip.compress("".join(lines).encode())
+        path = self.file("cut.jsonl.gz", packed[: len(packed) * 2 // 3])
+        (self.folder / "bad.jsonl").unlink()
+        self.bad(2, "cut short", "compare", "--trace", path, *SMALL, "--json", self.folder / "out.json")
+        self.assertEqual(os.listdir(self.folder), ["cut.jsonl.gz"])
+
+    def test_empty_and_tiny_traces(self):
+        self.bad(2, "no samples", "plan", "--trace", self.file("empty.jsonl", ""), *SMALL)
+        tiny = self.file("tiny.jsonl", '{"text":5}\n{"text":0}\n')
+        out = json.loads(self.good("compare", "--trace", tiny, *SMALL, "--json", "-"))
+        self.assertEqual(out["strategies"][0]["imbalance"]["vision"], 1)
+        zero = self.file("zero.jsonl", '{"text":0}\n')
+        out = json.loads(self.good("compare", "--trace", zero, *SMALL, "--json", "-"))
+        self.assertEqual(out["strategies"][2]["mfu"], 0)
+        one = self.good("compare", "--trace", tiny, *SMALL[:4], "--gpus", "1", "--batch", "1")
+        self.assertIn("orchmllm", one)
+
+    def test_unknown_keys_warn_once(self):
+        path = self.file("extra.jsonl", '{"text":5,"lang":"en"}\n{"text":6,"lang":"de"}\n')
+        result = orch("trace", "validate", path)
+        self.assertEqual(result.returncode, 0)
+        self.assertEqual(result.stderr.count("unknown key \"lang\" ignored (2 lines)"), 1)
+
+    def test_output_that_cannot_be_written(self):
+        self.bad(2, "cannot be written", "plan", "--trace", DEMO, *SMALL, "--json", self.folder / "no" / "plan.json")
+
+    def test_shared_trace_on_2560_gpus(self):
+        trace = SHARED / "traces" / "omni-mix.jsonl.gz"
+        if not trace.exists():
+            print(f"SKIPPED: no {trace}; set ORCHMLLM_SHARED", file=sys.stderr)
+            self.skipTest("no shared traces")
+        out = json.loads(self.good("compare", "--trace", trace, "--model", "mllm-84b", "--cluster", "h100-8x400g", "--gpus",
+                                   "2560", "--batch", "32", "--steps", "1", "--strategy", "none,orchmllm", "--json", "-"))
+        none, balanced = out["strategies"]
+        self.assertLess(balanced["imbalance"]["vision"], 1.02)
+        self.assertGreater(none["imbalance"]["vision"], 1.5)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

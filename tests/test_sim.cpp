@@ -1,0 +1,305 @@
+#include <algorithm>
+#include <numeric>
+
+#include "instances.hpp"
+#include "models.hpp"
+#include "orchmllm/sim/collectives.hpp"
+#include "orchmllm/sim/engine.hpp"
+#include "orchmllm/sim/model_file.hpp"
+#include "orchmllm/sim/simulate.hpp"
+#include "property.hpp"
+
+using namespace orch;
+using namespace orch::sim;
+
+namespace {
+
+/// The cluster of the worked example in docs/simulator.md: round numbers, nodes of two GPUs.
+Cluster round_cluster() {
+  Cluster c;
+  c.name = "round";
+  c.gpus_per_node = 2;
+  c.peak_flops = 1e12;
+  c.memory_bytes = 1e12;
+  c.memory_bandwidth = 1e12;
+  c.gemm_flops = {{1000}, {0.5e12}};
+  c.attention = {{1000, false, {{1000}, {0.25e12}}, {{1000}, {0.25e12}}}, {1000, true, {{1000}, {0.25e12}}, {{1000}, {0.25e12}}}};
+  c.attention_head_dims = {1000};
+  c.nvlink_bandwidth = 100e9;
+  c.nic_bandwidth = 10e9;
+  c.exchange_base_seconds = 10e-6;
+  c.exchange_peer_seconds = 1e-6;
+  c.layers_per_unit = 1;
+  c.optimizer_traffic_bytes = 28;
+  c.loss_chunk_tokens = 1000;
+  return c;
+}
+
+/// The worked example's model: the plain model without its audio encoder.
+Mllm round_model() {
+  Mllm model = test::plain_model();
+  model.encoders.pop_back();
+  return model;
+}
+
+/// Eight samples of 1,000 LLM tokens, two a rank; the first four have an image of 2,000 patches.
+PhaseLengths round_lengths() {
+  std::vector<Sample> samples(4, test::counted(500, {{2000, 500}}));
+  samples.resize(8, test::counted(1000));
+  return test::lengths_of(round_model(), samples);
+}
+
+PlayedStep play_round(Balancing balancing) {
+  const Mllm model = round_model();
+  const PhaseLengths lengths = round_lengths();
+  const Cluster cluster = round_cluster();
+  std::vector<std::uint32_t> samples(8);
+  std::iota(samples.begin(), samples.end(), 0U);
+  const StepPlan plan = plan_step(model, lengths, samples, home_ranks(4, 2), 4, balancing);
+  return play_step(plan, Workload(model, lengths, cluster), cluster, {.shard = 4});
+}
+
+double milliseconds(double seconds) { return seconds * 1e3; }
+
+}  // namespace
+
+TEST_CASE("engine: a chain adds up, a shared resource queues in order of readiness, a barrier waits for all") {
+  TaskGraph graph;
+  const ResourceId a = graph.add_resource();
+  const ResourceId b = graph.add_resource();
+  const TaskId first = graph.add_task(a, 5);
+  const TaskId second = graph.add_task(a, 7);
+  const TaskId third = graph.add_task(b, 3);
+  graph.add_dependency(first, third);
+  const TaskId barrier = graph.add_task(no_resource, 0);
+  graph.add_dependency(second, barrier);
+  graph.add_dependency(third, barrier);
+  const TaskId last = graph.add_task(b, 1);
+  graph.add_dependency(barrier, last);
+  const Schedule s = graph.run();
+  CHECK(s.finish[first] == 5);
+  CHECK(s.start[second] == 5);
+  CHECK(s.finish[third] == 8);
+  CHECK(s.finish[barrier] == 12);
+  CHECK(s.makespan == 13);
+  CHECK(s.busy[a] == 12);
+  CHECK(s.busy[b] == 4);
+  CHECK(s.events == 5);
+}
+
+TEST_CASE("engine: a cycle is refused") {
+  TaskGraph graph;
+  const TaskId a = graph.add_task(no_resource, 1);
+  const TaskId b = graph.add_task(no_resource, 1);
+  graph.add_dependency(a, b);
+  graph.add_dependency(b, a);
+  CHECK_THROWS_AS((void)graph.run(), InvalidInput);
+  CHECK_THROWS_AS((void)to_nanoseconds(-1), InvalidInput);
+  CHECK(to_nanoseconds(1.5e-6) == 1500);
+}
+
+TEST_CASE("engine: dependencies hold, resources are exclusive, busy time is conserved, the end is a longest path at least") {
+  test::check_property("engine invariants", [] {
+    const auto n = *rc::gen::inRange<std::uint32_t>(1, 60);
+    const auto resources = *rc::gen::inRange<std::uint32_t>(1, 5);
+    TaskGraph graph;
+    for (std::uint32_t r = 0; r < resources; ++r) (void)graph.add_resource();
+    std::vector<std::pair<TaskId, TaskId>> edges;
+    std::vector<Nanoseconds> longest(n, 0);
+    for (TaskId task = 0; task < n; ++task) {
+      const auto resource = *rc::gen::inRange<std::uint32_t>(0, resources + 1);
+      const auto duration = *rc::gen::inRange<Nanoseconds>(0, 50);
+      (void)graph.add_task(resource == resources ? no_resource : resource, duration);
+      Nanoseconds before_end = 0;
+      if (task > 0) {
+        for (int k = *rc::gen::inRange(0, 3); k > 0; --k) {
+          const auto before = *rc::gen::inRange<TaskId>(0, task);
+          graph.add_dependency(before, task);
+          edges.emplace_back(before, task);
+          before_end = std::max(before_end, longest[before]);
+        }
+      }
+      longest[task] = before_end + duration;
+    }
+    const Schedule s = graph.run();
+    for (const auto& [before, after] : edges) RC_ASSERT(s.finish[before] <= s.start[after]);
+    std::vector<Nanoseconds> busy(resources, 0);
+    for (TaskId a = 0; a < n; ++a) {
+      RC_ASSERT(s.finish[a] - s.start[a] == graph.duration(a));
+      if (graph.resource(a) == no_resource) continue;
+      busy[graph.resource(a)] += graph.duration(a);
+      for (TaskId b = a + 1; b < n; ++b) {
+        if (graph.resource(a) != graph.resource(b)) continue;
+        RC_ASSERT(s.finish[a] <= s.start[b] || s.finish[b] <= s.start[a] || graph.duration(a) == 0U || graph.duration(b) == 0U);
+      }
+    }
+    RC_ASSERT(busy == s.busy);
+    RC_ASSERT(s.makespan >= *std::max_element(longest.begin(), longest.end()));
+    RC_ASSERT(s.makespan >= *std::max_element(busy.begin(), busy.end()));
+  });
+}
+
+TEST_CASE("collectives equal their closed forms") {
+  Cluster c = round_cluster();
+  c.collective_base_seconds = 1e-6;
+  c.network_hop_seconds = 3e-6;
+  c.nvlink_hop_seconds = 2e-6;
+  CHECK(ring_seconds(1e9, 1, c) == 0);
+  CHECK(ring_seconds(1e9, 2, c) == doctest::Approx(1e-6 + 2e-6 + 0.5 * 1e9 / 100e9));
+  CHECK(ring_seconds(1e9, 4, c) == doctest::Approx(1e-6 + 3e-6 + 2 * 2e-6 + 0.75 * 1e9 / 20e9));
+  CHECK(replica_all_reduce_seconds(1e9, 1, c) == 0);
+  CHECK(replica_all_reduce_seconds(1e9, 4, c) == doctest::Approx(1e-6 + 6 * 3e-6 + 1.5 * 1e9 / 10e9));
+}
+
+TEST_CASE("worked example of docs/simulator.md: compute of one rank") {
+  const Mllm model = round_model();
+  const Cluster cluster = round_cluster();
+  const PhaseLengths lengths = round_lengths();
+  const Workload workload(model, lengths, cluster);
+  const auto units = fsdp_units(workload.shapes(), 1);
+  REQUIRE(units.size() == 2);
+  CHECK(units[0].parameters == 6'002'000 + 589'000 + 5'002'000);
+  CHECK(units[1].parameters == 6'002'000 + 1'000'000 + 1'000'000);
+
+  const std::vector<std::uint32_t> one{0};
+  const std::vector<std::uint32_t> on_zero{0};
+  const PhaseWork image = workload.rank_work(0, one, on_zero, 1)[0];
+  CHECK(image.tokens == 2000);
+  CHECK(image.outputs == 500);
+  // 2,000 tokens · (12e6 + 1.178e6) + 500 outputs · 10e6 = 31.356 GFLOP: 62.712 ms; attention 16 GFLOP: 64 ms;
+  // 2,000 tokens · 16,000 elements · 2 bytes: 0.064 ms.
+  CHECK(milliseconds(forward_seconds(units[0], workload.shapes()[0], image, cluster)) == doctest::Approx(126.776));
+  // Twice the matrices and bytes, 2.5 times the attention, and the forward pass once more.
+  CHECK(milliseconds(backward_seconds(units[0], workload.shapes()[0], image, cluster)) ==
+        doctest::Approx(2 * 62.776 + 2.5 * 64 + 126.776));
+
+  const std::vector<std::uint32_t> two{0, 4};
+  const std::vector<std::uint32_t> both_zero{0, 0};
+  const PhaseWork text = workload.rank_work(1, two, both_zero, 1)[0];
+  // 2,000 tokens · 14e6 = 28 GFLOP: 56 ms; causal attention 2 · 1,000² · 2,000 = 4 GFLOP: 16 ms; 0.064 ms.
+  CHECK(milliseconds(forward_seconds(units[1], workload.shapes()[1], text, cluster)) == doctest::Approx(72.064));
+  CHECK(model_flops(workload.shapes()[0], image) == doctest::Approx(3 * 47.356e9));
+  CHECK(model_flops(workload.shapes()[1], text) == doctest::Approx(3 * 32e9));
+}
+
+TEST_CASE("worked example of docs/simulator.md: one step at home") {
+  const PlayedStep played = play_round({.encoders = false, .llm = false});
+  const StepResult& step = played.result;
+  // Every exchange is empty, so the critical path is: gather vision, then compute of rank 0 throughout.
+  const double gather_vision = 0.75 * 11'593'000 * 2 / 20e9 * 1e3;
+  CHECK(gather_vision == doctest::Approx(0.869475));
+  const double vision_forward = 253.552;   // two images
+  const double vision_backward = 2 * (2 * 62.776 + 2.5 * 64 + 126.776);
+  const double llm_forward = 72.064;
+  const double llm_backward = 2 * 56.064 + 2.5 * 16 + 72.064;
+  const double reduce_vision = 0.75 * 11'593'000 * 4 / 20e9 * 1e3;  // nothing is left to hide it behind
+  const double optimizer = (11'593'000.0 + 8'002'000.0) / 4 * 28 / 1e12 * 1e3;
+  CHECK(milliseconds(step.seconds) == doctest::Approx(gather_vision + vision_forward + llm_forward + llm_backward +
+                                                      vision_backward + reduce_vision + optimizer).epsilon(1e-7));
+  CHECK(step.exchange_seconds == 0);
+  CHECK(step.tokens == 8000);
+  CHECK(step.model_flops == doctest::Approx(4 * 3 * 47.356e9 + 4 * 3 * 32e9));
+}
+
+TEST_CASE("worked example of docs/simulator.md: one step balanced") {
+  const PlayedStep played = play_round({});
+  const StepResult& step = played.result;
+  const double vision_forward = 126.776;
+  const double vision_backward = 2 * 62.776 + 2.5 * 64 + 126.776;
+  // Images 1, 2, 3 leave for ranks 1, 2, 3: their 500 outputs of 1,000 · 2 bytes come back, one from each. Rank 1 gets
+  // two, both from the other node: 2 MB at 10 GB/s, and the base of one exchange. Rank 2 sends to one peer.
+  const double exchange = 0.010 + 0.2;
+  // On the way back rank 1 sends to two peers, and the LLM's gradients, being reduced, hold the network first.
+  const double reduce_llm = 0.75 * 8'002'000 * 4 / 20e9 * 1e3;
+  const double exchange_back = reduce_llm + 0.010 + 2 * 0.001 + 0.2;
+  const double reduce_vision = 0.75 * 11'593'000 * 4 / 20e9 * 1e3;
+  const double optimizer = (11'593'000.0 + 8'002'000.0) / 4 * 28 / 1e12 * 1e3;
+  // The input exchange holds the network first: image 3's pixels leave rank 1 together with image 2's, 4,000 patches of
+  // 1,176 bytes to two peers; the weights of the vision layer are gathered behind it.
+  const double input = 0.010 + 2 * 0.001 + 2 * 2000 * 1176 / 10e9 * 1e3;
+  const double gather_vision = 0.869475;
+  CHECK(milliseconds(step.exchange_seconds) == doctest::Approx(exchange + exchange_back).epsilon(1e-6));
+  CHECK(milliseconds(step.seconds) ==
+        doctest::Approx(input + gather_vision + vision_forward + exchange + 72.064 + (2 * 56.064 + 2.5 * 16 + 72.064) +
+                        exchange_back + vision_backward + reduce_vision + optimizer).epsilon(1e-6));
+  CHECK(step.output_inter_node_bytes == 2 * 2 * 500 * 2000);
+  CHECK(step.output_intra_node_bytes == 2 * 1 * 500 * 2000);
+  CHECK(step.phases[0].idle_fraction() == doctest::Approx(0.0).epsilon(0.01));
+}
+
+TEST_CASE("memory of the worked example") {
+  const Mllm model = round_model();
+  Cluster cluster = round_cluster();
+  cluster.gradient_bytes = 4;
+  cluster.reserved_bytes = 1000;
+  const PhaseLengths lengths = round_lengths();
+  const Workload workload(model, lengths, cluster);
+  const auto units = fsdp_units(workload.shapes(), 1);
+  const std::vector<std::uint32_t> samples{0, 1};
+  const std::vector<std::uint32_t> ranks{0, 0};
+  const std::vector<PhaseWork> work{workload.rank_work(0, samples, ranks, 1)[0], workload.rank_work(1, samples, ranks, 1)[0]};
+  const Memory m = rank_memory(workload.shapes(), units, work, 5000, 4, cluster);
+  CHECK(m.states == doctest::Approx(19'595'000.0 * 16 / 4));
+  CHECK(m.gathered == doctest::Approx(11'593'000.0 * 8));
+  CHECK(m.checkpoints == doctest::Approx(4000 * 2000.0 + 2000 * 2000.0));
+  // The vision layer: 4 · 1,000 + 2 · 1,000 + 2 · 1,000 + 2 · 1,000 elements a token, 4,000 tokens.
+  CHECK(m.working_set == doctest::Approx(4000 * 10'000.0 * 2));
+  CHECK(m.logits == doctest::Approx(1000 * 1000.0 * 6));
+  CHECK(m.exchange == 5000);
+  CHECK(m.reserved == 1000);
+  CHECK(m.largest().first == "gathered");
+}
+
+TEST_CASE("steps: compute is conserved, phases never beat their busiest rank, same seed gives the same figures") {
+  test::check_property("step invariants", [] {
+    const Mllm model = test::plain_model();
+    const PhaseLengths lengths = test::lengths_of(model, test::any_samples(20));
+    const Cluster cluster = round_cluster();
+    const Workload workload(model, lengths, cluster);
+    const auto shard = *rc::gen::element(1U, 2U, 4U);
+    const Configuration configuration{4, 3, 2, 11, {shard}};
+    const auto name = *rc::gen::element<std::string>("none", "llm-only", "orchmllm");
+    const StrategyResult a = simulate(model, workload, cluster, configuration, strategy(name), {},
+                                      [&](std::uint32_t, const StepPlan&, const PlayedStep& played) {
+                                        Nanoseconds compute = 0;
+                                        for (TaskId task = 0; task < played.tags.size(); ++task) {
+                                          const Activity activity = played.tags[task].activity;
+                                          if (activity == Activity::forward || activity == Activity::backward ||
+                                              activity == Activity::optimizer) {
+                                            compute += played.graph.duration(task);
+                                          }
+                                        }
+                                        RC_ASSERT(std::abs(played.result.busy_seconds * 4e9 - static_cast<double>(compute)) < 8.0);
+                                        RC_ASSERT(played.result.busy_seconds <= played.result.seconds + 1e-9);
+                                        for (const PhaseTimes& phase : played.result.phases) {
+                                          RC_ASSERT(phase.idle_fraction() >= -1e-9);
+                                        }
+                                      });
+    const StrategyResult b = simulate(model, workload, cluster, configuration, strategy(name));
+    RC_ASSERT(a.step_seconds == b.step_seconds);
+    RC_ASSERT(a.plan_hash == b.plan_hash);
+    RC_ASSERT(a.mfu >= 0);
+    RC_ASSERT(a.mfu < 1);
+  });
+}
+
+TEST_CASE("a shard group must divide the ranks") {
+  const Mllm model = round_model();
+  const PhaseLengths lengths = round_lengths();
+  const Cluster cluster = round_cluster();
+  const Workload workload(model, lengths, cluster);
+  CHECK_THROWS_AS((void)simulate(model, workload, cluster, {4, 2, 1, 1, {3}}, strategy("none")), InvalidInput);
+  CHECK_THROWS_WITH_AS((void)strategy("best"), doctest::Contains("llm-only"), InvalidInput);
+}
+
+TEST_CASE("shipped models have the sizes of their names; shipped clusters load") {
+  const auto billions = [](const char* name) {
+    return static_cast<double>(parameters(load_model(std::string(ORCHMLLM_SOURCE_DIR) + "/sim/models/" + name + ".toml"))) / 1e9;
+  };
+  CHECK(billions("mllm-10b") == doctest::Approx(10).epsilon(0.03));
+  CHECK(billions("mllm-18b") == doctest::Approx(18).epsilon(0.03));
+  CHECK(billions("mllm-84b") == doctest::Approx(84).epsilon(0.03));
+  for (const std::string name : {"h100-8x400g", "h200-8x400g", "a100-8x200g", "mpi-localhost"}) {
+    CHECK(load_cluster(std::string(ORCHMLLM_SOURCE_DIR) + "/sim/clusters/" + name + ".toml").name == name);
+  }
+}
