@@ -52,9 +52,11 @@ const std::string good =
     "{\"orchmllm_trace\":1,\"name\":\"n\",\"source\":\"s\",\"license\":\"l\",\"kind\":\"training\",\"samples\":4}\n"
     "{\"id\":\"s0\",\"task\":\"caption\",\"text\":37,\"images\":[[1024,768]]}\n"
     "{\"id\":\"s1\",\"task\":\"spoken-qa\",\"text\":212,\"audio\":[12.4]}\n"
-    "{\"id\":\"s2\",\"task\":\"video-qa\",\"text\":90,\"video\":[{\"frames\":64,\"size\":[448,448]},{\"seconds\":2.5}]}\r\n"
+    "{\"id\":\"s2\",\"task\":\"video-qa\",\"text\":90,\"video\":[{\"frames\":64,\"size\":[448,448]},{\"seconds\":2.5}]}"
+    "\r\n"
     "\n"
-    "{\"id\":\"s3\",\"task\":\"vqa\",\"text\":811,\"tokens\":{\"vision\":[[5120,1280],[1024,null]]},\"t\":1.5,\"extra\":[1]}";
+    "{\"id\":\"s3\",\"task\":\"vqa\",\"text\":811,\"tokens\":{\"vision\":[[5120,1280],[1024,null]]},\"t\":1.5,"
+    "\"extra\":[1]}";
 
 }  // namespace
 
@@ -149,14 +151,16 @@ TEST_CASE("bad metadata is refused") {
   const Scratch scratch;
   for (const std::string line : {"{\"orchmllm_trace\":2}", "{\"orchmllm_trace\":1,\"kind\":\"other\"}",
                                  "{\"orchmllm_trace\":1,\"samples\":-1}", "{\"orchmllm_trace\":1,\"name\":3}"}) {
-    CHECK_THROWS_WITH_AS((void)read_all(scratch.file("m.jsonl", line + "\n")), doctest::Contains("m.jsonl:1: "), InvalidInput);
+    CHECK_THROWS_WITH_AS((void)read_all(scratch.file("m.jsonl", line + "\n")), doctest::Contains("m.jsonl:1: "),
+                         InvalidInput);
   }
 }
 
 TEST_CASE("files that are cut short, corrupt, absent, empty or have endless lines") {
   const Scratch scratch;
   std::string many = good + "\n";
-  for (int i = 0; i < 2000; ++i) many += "{\"id\":\"m" + std::to_string(i * 7919) + "\",\"text\":" + std::to_string(i * i % 977) + "}\n";
+  for (int i = 0; i < 2000; ++i)
+    many += "{\"id\":\"m" + std::to_string(i * 7919) + "\",\"text\":" + std::to_string(i * i % 977) + "}\n";
   const std::string packed = gzip(many, scratch.folder);
   const std::string frames = zstd(many);
   const auto refused = [&](const std::string& name, const std::string& bytes, const char* message) {
@@ -169,7 +173,8 @@ TEST_CASE("files that are cut short, corrupt, absent, empty or have endless line
   std::string broken = packed;
   broken[packed.size() / 2] = static_cast<char>(broken[packed.size() / 2] ^ 0x55);
   CHECK_THROWS_AS((void)read_all(scratch.file("broken.gz", broken)), InvalidInput);
-  refused("long.jsonl", good + "\n{\"id\":\"" + std::string(100'000'000, 'x') + "\"}\n", "long.jsonl:7: the line is longer than");
+  refused("long.jsonl", good + "\n{\"id\":\"" + std::string(100'000'000, 'x') + "\"}\n",
+          "long.jsonl:7: the line is longer than");
   CHECK_THROWS_AS((void)read_all((scratch.folder / "absent.jsonl").string()), InvalidInput);
   CHECK_THROWS_AS((void)read_all(scratch.folder.string()), InvalidInput);
   CHECK(read_all(scratch.file("empty.jsonl", "")).empty());

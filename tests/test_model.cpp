@@ -10,12 +10,26 @@ using namespace orch;
 namespace {
 
 Transformer qwen(std::uint64_t layers, std::uint64_t hidden, std::uint64_t heads, std::uint64_t kv, std::uint64_t ffn) {
-  return {.layers = layers, .hidden = hidden, .heads = heads, .kv_heads = kv, .head_dim = 128, .ffn = ffn,
-          .gated_mlp = true, .qkv_bias = true, .causal = true, .vocab = 152064};
+  return {.layers = layers,
+          .hidden = hidden,
+          .heads = heads,
+          .kv_heads = kv,
+          .head_dim = 128,
+          .ffn = ffn,
+          .gated_mlp = true,
+          .qkv_bias = true,
+          .causal = true,
+          .vocab = 152064};
 }
 
-const Transformer whisper{.layers = 32, .hidden = 1280, .heads = 20, .kv_heads = 20, .head_dim = 64, .ffn = 5120,
-                          .qkv_bias = true, .linear_bias = true};
+const Transformer whisper{.layers = 32,
+                          .hidden = 1280,
+                          .heads = 20,
+                          .kv_heads = 20,
+                          .head_dim = 64,
+                          .ffn = 5120,
+                          .qkv_bias = true,
+                          .linear_bias = true};
 
 double billions(std::uint64_t parameters) { return static_cast<double>(parameters) / 1e9; }
 
@@ -25,13 +39,15 @@ TEST_CASE("parameter counts of published models") {
   CHECK(billions(parameters(qwen(28, 3584, 28, 4, 18944))) == doctest::Approx(7.616).epsilon(0.0005));  // Qwen2-7B
   CHECK(billions(parameters(qwen(48, 5120, 40, 8, 13824))) == doctest::Approx(14.77).epsilon(0.0005));  // Qwen2.5-14B
   CHECK(billions(parameters(qwen(80, 8192, 64, 8, 29568))) == doctest::Approx(72.7).epsilon(0.0005));   // Qwen2-72B
-  const Transformer intern_vit{.layers = 45, .hidden = 3200, .heads = 25, .kv_heads = 25, .head_dim = 128, .ffn = 12800};
+  const Transformer intern_vit{
+      .layers = 45, .hidden = 3200, .heads = 25, .kv_heads = 25, .head_dim = 128, .ffn = 12800};
   CHECK(billions(parameters(intern_vit)) == doctest::Approx(5.54).epsilon(0.002));  // InternViT-6B V1.5
   CHECK(billions(parameters(whisper)) == doctest::Approx(0.635).epsilon(0.015));    // positions, convolutions apart
 }
 
 TEST_CASE("forward operations of well-known units") {
-  const Transformer intern_vit{.layers = 45, .hidden = 3200, .heads = 25, .kv_heads = 25, .head_dim = 128, .ffn = 12800};
+  const Transformer intern_vit{
+      .layers = 45, .hidden = 3200, .heads = 25, .kv_heads = 25, .head_dim = 128, .ffn = 12800};
   const auto forward = [](const Transformer& t, std::uint64_t length) {
     return static_cast<double>(length) * static_cast<double>(linear_flops_per_token(t)) +
            attention_pairs(length, 0) * static_cast<double>(attention_flops_per_pair(t));
@@ -126,8 +142,8 @@ TEST_CASE("cost models keep the ratio of linear to attention work") {
   Mllm model = test::plain_model();
   model.llm = qwen(28, 3584, 28, 4, 18944);
   const PackedCost cost = llm_cost(model);
-  const double exact = static_cast<double>(linear_flops_per_token(model.llm)) /
-                       static_cast<double>(attention_flops_per_pair(model.llm));
+  const double exact =
+      static_cast<double>(linear_flops_per_token(model.llm)) / static_cast<double>(attention_flops_per_pair(model.llm));
   CHECK(static_cast<double>(cost.alpha) / static_cast<double>(cost.beta) == doctest::Approx(exact).epsilon(1.0 / 8192));
   const ConvPackedCost audio = encoder_cost(model.encoders[1]);
   CHECK(audio.conv_alpha > 0);

@@ -14,13 +14,15 @@ namespace {
 StepPlan any_plan(const Mllm& model, const PhaseLengths& lengths, Balancing balancing, std::uint32_t ranks) {
   std::vector<std::uint32_t> samples(lengths.samples());
   std::iota(samples.begin(), samples.end(), 0U);
-  const auto home = *rc::gen::container<std::vector<std::uint32_t>>(samples.size(), rc::gen::inRange<std::uint32_t>(0, ranks));
+  const auto home =
+      *rc::gen::container<std::vector<std::uint32_t>>(samples.size(), rc::gen::inRange<std::uint32_t>(0, ranks));
   return plan_step(model, lengths, samples, home, ranks, balancing);
 }
 
 }  // namespace
 
-TEST_CASE("step plans: every sample of every phase on one rank, exchanges consistent, bounds true, never worse than home") {
+TEST_CASE(
+    "step plans: every sample of every phase on one rank, exchanges consistent, bounds true, never worse than home") {
   test::check_property("step plan invariants", [] {
     const Mllm model = test::plain_model();
     const PhaseLengths lengths = test::lengths_of(model, test::any_samples(*rc::gen::inRange<std::size_t>(0, 40)));
@@ -47,7 +49,9 @@ TEST_CASE("step plans: every sample of every phase on one rank, exchanges consis
         // Samples without this modality have nothing to gain elsewhere.
         if (lengths.encoders[e].units(i).empty()) RC_ASSERT(plan.phases[e].assignment.rank_of[i] == plan.home_rank[i]);
       }
-      const auto sum = [](const std::vector<std::uint64_t>& v) { return std::accumulate(v.begin(), v.end(), std::uint64_t{0}); };
+      const auto sum = [](const std::vector<std::uint64_t>& v) {
+        return std::accumulate(v.begin(), v.end(), std::uint64_t{0});
+      };
       RC_ASSERT(sum(plan.phases[e].input.send_elements) == inputs);
       RC_ASSERT(sum(plan.phases[e].output->send_elements) == outputs);
       RC_ASSERT(sum(plan.phases[e].output->receive_elements) == outputs);

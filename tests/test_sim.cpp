@@ -23,7 +23,8 @@ Cluster round_cluster() {
   c.memory_bytes = 1e12;
   c.memory_bandwidth = 1e12;
   c.gemm_flops = {{1000}, {0.5e12}};
-  c.attention = {{1000, false, {{1000}, {0.25e12}}, {{1000}, {0.25e12}}}, {1000, true, {{1000}, {0.25e12}}, {{1000}, {0.25e12}}}};
+  c.attention = {{1000, false, {{1000}, {0.25e12}}, {{1000}, {0.25e12}}},
+                 {1000, true, {{1000}, {0.25e12}}, {{1000}, {0.25e12}}}};
   c.attention_head_dims = {1000};
   c.nvlink_bandwidth = 100e9;
   c.nic_bandwidth = 10e9;
@@ -98,7 +99,8 @@ TEST_CASE("engine: a cycle is refused") {
   CHECK(to_nanoseconds(1.5e-6) == 1500);
 }
 
-TEST_CASE("engine: dependencies hold, resources are exclusive, busy time is conserved, the end is a longest path at least") {
+TEST_CASE(
+    "engine: dependencies hold, resources are exclusive, busy time is conserved, the end is a longest path at least") {
   test::check_property("engine invariants", [] {
     const auto n = *rc::gen::inRange<std::uint32_t>(1, 60);
     const auto resources = *rc::gen::inRange<std::uint32_t>(1, 5);
@@ -130,7 +132,8 @@ TEST_CASE("engine: dependencies hold, resources are exclusive, busy time is cons
       busy[graph.resource(a)] += graph.duration(a);
       for (TaskId b = a + 1; b < n; ++b) {
         if (graph.resource(a) != graph.resource(b)) continue;
-        RC_ASSERT(s.finish[a] <= s.start[b] || s.finish[b] <= s.start[a] || graph.duration(a) == 0U || graph.duration(b) == 0U);
+        RC_ASSERT(s.finish[a] <= s.start[b] || s.finish[b] <= s.start[a] || graph.duration(a) == 0U ||
+                  graph.duration(b) == 0U);
       }
     }
     RC_ASSERT(busy == s.busy);
@@ -188,14 +191,15 @@ TEST_CASE("worked example of docs/simulator.md: one step at home") {
   // Every exchange is empty, so the critical path is: gather vision, then compute of rank 0 throughout.
   const double gather_vision = 0.75 * 11'593'000 * 2 / 20e9 * 1e3;
   CHECK(gather_vision == doctest::Approx(0.869475));
-  const double vision_forward = 253.552;   // two images
+  const double vision_forward = 253.552;  // two images
   const double vision_backward = 2 * (2 * 62.776 + 2.5 * 64 + 126.776);
   const double llm_forward = 72.064;
   const double llm_backward = 2 * 56.064 + 2.5 * 16 + 72.064;
   const double reduce_vision = 0.75 * 11'593'000 * 4 / 20e9 * 1e3;  // nothing is left to hide it behind
   const double optimizer = (11'593'000.0 + 8'002'000.0) / 4 * 28 / 1e12 * 1e3;
   CHECK(milliseconds(step.seconds) == doctest::Approx(gather_vision + vision_forward + llm_forward + llm_backward +
-                                                      vision_backward + reduce_vision + optimizer).epsilon(1e-7));
+                                                      vision_backward + reduce_vision + optimizer)
+                                          .epsilon(1e-7));
   CHECK(step.exchange_seconds == 0);
   CHECK(step.tokens == 8000);
   CHECK(step.model_flops == doctest::Approx(4 * 3 * 47.356e9 + 4 * 3 * 32e9));
@@ -221,7 +225,8 @@ TEST_CASE("worked example of docs/simulator.md: one step balanced") {
   CHECK(milliseconds(step.exchange_seconds) == doctest::Approx(exchange + exchange_back).epsilon(1e-6));
   CHECK(milliseconds(step.seconds) ==
         doctest::Approx(input + gather_vision + vision_forward + exchange + 72.064 + (2 * 56.064 + 2.5 * 16 + 72.064) +
-                        exchange_back + vision_backward + reduce_vision + optimizer).epsilon(1e-6));
+                        exchange_back + vision_backward + reduce_vision + optimizer)
+            .epsilon(1e-6));
   CHECK(step.output_inter_node_bytes == 2 * 2 * 500 * 2000);
   CHECK(step.output_intra_node_bytes == 2 * 1 * 500 * 2000);
   CHECK(step.phases[0].idle_fraction() == doctest::Approx(0.0).epsilon(0.01));
@@ -237,7 +242,8 @@ TEST_CASE("memory of the worked example") {
   const auto units = fsdp_units(workload.shapes(), 1);
   const std::vector<std::uint32_t> samples{0, 1};
   const std::vector<std::uint32_t> ranks{0, 0};
-  const std::vector<PhaseWork> work{workload.rank_work(0, samples, ranks, 1)[0], workload.rank_work(1, samples, ranks, 1)[0]};
+  const std::vector<PhaseWork> work{workload.rank_work(0, samples, ranks, 1)[0],
+                                    workload.rank_work(1, samples, ranks, 1)[0]};
   const Memory m = rank_memory(workload.shapes(), units, work, 5000, 4, cluster);
   CHECK(m.states == doctest::Approx(19'595'000.0 * 16 / 4));
   CHECK(m.gathered == doctest::Approx(11'593'000.0 * 8));
@@ -259,22 +265,22 @@ TEST_CASE("steps: compute is conserved, phases never beat their busiest rank, sa
     const auto shard = *rc::gen::element(1U, 2U, 4U);
     const Configuration configuration{4, 3, 2, 11, {shard}};
     const auto name = *rc::gen::element<std::string>("none", "llm-only", "orchmllm");
-    const StrategyResult a = simulate(model, workload, cluster, configuration, strategy(name), {},
-                                      [&](std::uint32_t, const StepPlan&, const PlayedStep& played) {
-                                        Nanoseconds compute = 0;
-                                        for (TaskId task = 0; task < played.tags.size(); ++task) {
-                                          const Activity activity = played.tags[task].activity;
-                                          if (activity == Activity::forward || activity == Activity::backward ||
-                                              activity == Activity::optimizer) {
-                                            compute += played.graph.duration(task);
-                                          }
-                                        }
-                                        RC_ASSERT(std::abs(played.result.busy_seconds * 4e9 - static_cast<double>(compute)) < 8.0);
-                                        RC_ASSERT(played.result.busy_seconds <= played.result.seconds + 1e-9);
-                                        for (const PhaseTimes& phase : played.result.phases) {
-                                          RC_ASSERT(phase.idle_fraction() >= -1e-9);
-                                        }
-                                      });
+    const StrategyResult a = simulate(
+        model, workload, cluster, configuration, strategy(name), {},
+        [&](std::uint32_t, const StepPlan&, const PlayedStep& played) {
+          Nanoseconds compute = 0;
+          for (TaskId task = 0; task < played.tags.size(); ++task) {
+            const Activity activity = played.tags[task].activity;
+            if (activity == Activity::forward || activity == Activity::backward || activity == Activity::optimizer) {
+              compute += played.graph.duration(task);
+            }
+          }
+          RC_ASSERT(std::abs(played.result.busy_seconds * 4e9 - static_cast<double>(compute)) < 8.0);
+          RC_ASSERT(played.result.busy_seconds <= played.result.seconds + 1e-9);
+          for (const PhaseTimes& phase : played.result.phases) {
+            RC_ASSERT(phase.idle_fraction() >= -1e-9);
+          }
+        });
     const StrategyResult b = simulate(model, workload, cluster, configuration, strategy(name));
     RC_ASSERT(a.step_seconds == b.step_seconds);
     RC_ASSERT(a.plan_hash == b.plan_hash);
@@ -294,7 +300,9 @@ TEST_CASE("a shard group must divide the ranks") {
 
 TEST_CASE("shipped models have the sizes of their names; shipped clusters load") {
   const auto billions = [](const char* name) {
-    return static_cast<double>(parameters(load_model(std::string(ORCHMLLM_SOURCE_DIR) + "/sim/models/" + name + ".toml"))) / 1e9;
+    return static_cast<double>(
+               parameters(load_model(std::string(ORCHMLLM_SOURCE_DIR) + "/sim/models/" + name + ".toml"))) /
+           1e9;
   };
   CHECK(billions("mllm-10b") == doctest::Approx(10).epsilon(0.03));
   CHECK(billions("mllm-18b") == doctest::Approx(18).epsilon(0.03));

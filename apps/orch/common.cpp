@@ -29,7 +29,9 @@ void add_run_options(CLI::App& command, RunOptions& options) {
   command.add_option("--batch", options.batch, "Samples a rank and step")
       ->check(CLI::Range(1U, 1U << 20U))
       ->capture_default_str();
-  command.add_option("--steps", options.steps, "Training steps")->check(CLI::Range(1U, 1U << 20U))->capture_default_str();
+  command.add_option("--steps", options.steps, "Training steps")
+      ->check(CLI::Range(1U, 1U << 20U))
+      ->capture_default_str();
   command.add_option("--seed", options.seed, "Seed of the sampler")->capture_default_str();
   command.add_option("--json", options.json, "Write the result as JSON; - is standard output")->type_name("FILE");
 }
@@ -41,7 +43,8 @@ RunInputs read_inputs(const RunOptions& options) {
                                    options.batch, most_samples));
   }
   RunInputs inputs{sim::load_model(options.model), sim::load_cluster(options.cluster), {}, {}};
-  inputs.trace = io::read_trace(options.trace, [&](const Sample& sample) { append(inputs.lengths, inputs.model, sample); });
+  inputs.trace =
+      io::read_trace(options.trace, [&](const Sample& sample) { append(inputs.lengths, inputs.model, sample); });
   warn_about(inputs.trace, options.trace);
   if (inputs.trace.samples == 0) throw InvalidInput(options.trace + ": the trace has no samples");
   inputs.lengths.encoders.resize(inputs.model.encoders.size());
@@ -85,7 +88,8 @@ void print_table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> width;
   for (const auto& row : rows) {
     width.resize(std::max(width.size(), row.size()), 0);
-    for (std::size_t column = 0; column < row.size(); ++column) width[column] = std::max(width[column], row[column].size());
+    for (std::size_t column = 0; column < row.size(); ++column)
+      width[column] = std::max(width[column], row[column].size());
   }
   for (std::size_t r = 0; r < rows.size(); ++r) {
     std::string line;

@@ -51,7 +51,8 @@ void add_compare_command(CLI::App& app) {
   command->footer(
       "Examples:\n"
       "  orch compare --trace traces/omni-demo.jsonl.gz --model mllm-84b --cluster h100-8x400g --gpus 2560 --batch 8\n"
-      "  orch compare --trace my.jsonl.gz --model mllm-10b --cluster a100-8x200g --gpus 64 --strategy none,orchmllm --json -");
+      "  orch compare --trace my.jsonl.gz --model mllm-10b --cluster a100-8x200g --gpus 64 --strategy none,orchmllm "
+      "--json -");
   command->callback([options] { compare(*options); });
 }
 

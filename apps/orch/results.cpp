@@ -19,12 +19,8 @@ Json step_json(const sim::StepResult& step) {
                            {"wall_seconds", phase.wall_seconds},
                            {"idle_fraction", phase.idle_fraction()}};
   }
-  return {{"seconds", step.seconds},
-          {"exchange_seconds", step.exchange_seconds},
-          {"tokens", step.tokens},
-          {"model_flops", step.model_flops},
-          {"peak_memory_bytes", step.peak_memory.total()},
-          {"events", step.events},
+  return {{"seconds", step.seconds},         {"exchange_seconds", step.exchange_seconds},     {"tokens", step.tokens},
+          {"model_flops", step.model_flops}, {"peak_memory_bytes", step.peak_memory.total()}, {"events", step.events},
           {"phases", std::move(phases)}};
 }
 
@@ -69,7 +65,8 @@ void print_strategies(const std::vector<sim::StrategyResult>& results, const sim
   for (const char* name : {"exchange ms", "inter-node/step", "peak memory", "fits"}) head.emplace_back(name);
   std::vector<std::vector<std::string>> table{head};
   for (const sim::StrategyResult& result : results) {
-    std::vector<std::string> row{result.name, fmt::format("{:.1f}", 100 * result.mfu),
+    std::vector<std::string> row{result.name,
+                                 fmt::format("{:.1f}", 100 * result.mfu),
                                  fmt::format("{:.3f}", result.step_seconds),
                                  fmt::format("{:.0f}", result.tokens_per_second_per_gpu),
                                  fmt::format("{:.2f}x", results.front().step_seconds / result.step_seconds),

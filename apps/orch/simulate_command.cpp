@@ -36,7 +36,9 @@ int simulate(const SimulateOptions& options) {
   Timeline timeline(shown);
   sim::Observe observe;
   if (!options.timeline.empty()) {
-    observe = [&](std::uint32_t step, const StepPlan& plan, const sim::PlayedStep& played) { timeline.add(step, plan, played); };
+    observe = [&](std::uint32_t step, const StepPlan& plan, const sim::PlayedStep& played) {
+      timeline.add(step, plan, played);
+    };
   }
   const sim::Workload workload(inputs.model, inputs.lengths, inputs.cluster);
   const sim::StrategyResult result = sim::simulate(inputs.model, workload, inputs.cluster, options.configuration(),
@@ -64,14 +66,16 @@ void add_simulate_command(CLI::App& app, int& exit_code) {
   command->add_option("--shard", options->shard, "Ranks that share the model's states (HSDP); 0 = all of them (FSDP)")
       ->capture_default_str();
   command->add_option("--strategy", options->strategy, "none, llm-only or orchmllm")->capture_default_str();
-  command->add_option("--timeline", options->timeline, "Write a Perfetto timeline (trace-event JSON)")->type_name("FILE");
+  command->add_option("--timeline", options->timeline, "Write a Perfetto timeline (trace-event JSON)")
+      ->type_name("FILE");
   command->add_option("--timeline-ranks", options->timeline_ranks, "Ranks in the timeline (default: the first node)")
       ->delimiter(',');
   command->footer(
       "Exit code 3 if the simulated system runs out of memory.\n"
       "Examples:\n"
       "  orch simulate --trace traces/omni-demo.jsonl.gz --model mllm-10b --cluster h100-8x400g --gpus 64 --batch 16\n"
-      "  orch simulate --trace my.jsonl.gz --model mllm-84b --cluster h200-8x400g --gpus 2560 --batch 8 --shard 256 \\\n"
+      "  orch simulate --trace my.jsonl.gz --model mllm-84b --cluster h200-8x400g --gpus 2560 --batch 8 --shard 256 "
+      "\\\n"
       "                --steps 3 --timeline steps.json --json -");
   command->callback([options, &exit_code] { exit_code = simulate(*options); });
 }

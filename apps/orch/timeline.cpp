@@ -15,14 +15,22 @@ std::string task_name(const sim::TaskTag& tag, const StepPlan& plan, const std::
   using sim::Activity;
   const auto unit = [&] { return fmt::format("{} unit {}", plan.phases[units[tag.unit].phase].phase, tag.unit); };
   switch (tag.activity) {
-    case Activity::forward: return "forward " + unit();
-    case Activity::backward: return "backward " + unit();
-    case Activity::gather: return "all-gather " + unit();
-    case Activity::reduce: return "reduce " + unit();
-    case Activity::exchange: return "exchange " + plan.phases[tag.unit].phase;
-    case Activity::input: return "input " + plan.phases[tag.unit].phase;
-    case Activity::optimizer: return "optimizer";
-    case Activity::barrier: break;
+    case Activity::forward:
+      return "forward " + unit();
+    case Activity::backward:
+      return "backward " + unit();
+    case Activity::gather:
+      return "all-gather " + unit();
+    case Activity::reduce:
+      return "reduce " + unit();
+    case Activity::exchange:
+      return "exchange " + plan.phases[tag.unit].phase;
+    case Activity::input:
+      return "input " + plan.phases[tag.unit].phase;
+    case Activity::optimizer:
+      return "optimizer";
+    case Activity::barrier:
+      break;
   }
   return "barrier";
 }
@@ -32,10 +40,12 @@ std::string task_name(const sim::TaskTag& tag, const StepPlan& plan, const std::
 Timeline::Timeline(std::vector<std::uint32_t> ranks) : ranks_(std::move(ranks)) {
   std::sort(ranks_.begin(), ranks_.end());
   for (const std::uint32_t rank : ranks_) {
-    events_.push_back({{"ph", "M"}, {"pid", rank}, {"name", "process_name"}, {"args", {{"name", fmt::format("rank {}", rank)}}}});
+    events_.push_back(
+        {{"ph", "M"}, {"pid", rank}, {"name", "process_name"}, {"args", {{"name", fmt::format("rank {}", rank)}}}});
     const char* tracks[] = {"compute", "NVLink", "NIC"};
     for (int track = compute_track; track < compute_track + link_track_offset + 2; ++track) {
-      events_.push_back({{"ph", "M"}, {"pid", rank}, {"tid", track}, {"name", "thread_name"}, {"args", {{"name", tracks[track]}}}});
+      events_.push_back(
+          {{"ph", "M"}, {"pid", rank}, {"tid", track}, {"name", "thread_name"}, {"args", {{"name", tracks[track]}}}});
     }
   }
 }

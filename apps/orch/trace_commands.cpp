@@ -54,7 +54,8 @@ std::string combination(const Sample& sample) {
       others += "+" + counted.phase;
     }
   }
-  std::string text = std::string(sample.text > 0 ? "+text" : "") + (vision ? "+vision" : "") + (audio ? "+audio" : "") + others;
+  std::string text =
+      std::string(sample.text > 0 ? "+text" : "") + (vision ? "+vision" : "") + (audio ? "+audio" : "") + others;
   return text.empty() ? "empty" : text.substr(1);
 }
 
@@ -89,7 +90,8 @@ TraceStats read_stats(const std::string& path, const std::string& model_name) {
   for (std::size_t e = 0; e < lengths.encoders.size(); ++e) {
     auto& values = stats.quantities[model->encoders[e].phase + " length (model)"].values;
     for (std::size_t sample = 0; sample < lengths.samples(); ++sample) {
-      if (!lengths.encoders[e].units(sample).empty()) values.push_back(static_cast<double>(lengths.encoders[e].tokens(sample)));
+      if (!lengths.encoders[e].units(sample).empty())
+        values.push_back(static_cast<double>(lengths.encoders[e].tokens(sample)));
     }
   }
   if (model) {
@@ -145,7 +147,8 @@ void print_stats(const TraceStats& stats) {
   print_counts("modalities", stats.combinations, stats.info.samples);
   std::vector<std::vector<std::string>> table{{"quantity", "count", "mean", "min", "p25", "p50", "p90", "p99", "max"}};
   for (const auto& [name, distribution] : stats.quantities) {
-    std::vector<std::string> row{name, std::to_string(distribution.values.size()), fmt::format("{:.1f}", distribution.mean())};
+    std::vector<std::string> row{name, std::to_string(distribution.values.size()),
+                                 fmt::format("{:.1f}", distribution.mean())};
     for (const double p : shown_quantiles) row.push_back(fmt::format("{:.6g}", distribution.quantile(p)));
     table.push_back(row);
   }
@@ -205,16 +208,17 @@ void add_generate(CLI::App& trace) {
   auto options = std::make_shared<Options>();
   CLI::App* command = trace.add_subcommand("generate", "Write a synthetic trace drawn from a profile");
   command->add_option("--profile", options->profile, "Profile (TOML, see docs/traces.md)")->required();
-  command->add_option("--samples", options->samples, "Samples")->check(CLI::Range(1ULL, 1ULL << 32U))->capture_default_str();
+  command->add_option("--samples", options->samples, "Samples")
+      ->check(CLI::Range(1ULL, 1ULL << 32U))
+      ->capture_default_str();
   command->add_option("--seed", options->seed, "Seed")->capture_default_str();
   command->add_option("OUT", options->out, "Trace file to write; .gz compresses")->required();
   command->footer(
       "Examples:\n"
       "  orch trace generate --profile traces/profiles/omni-demo.toml --samples 200000 --seed 1 omni-demo.jsonl.gz\n"
       "  orch trace generate --profile my.toml --samples 1000 small.jsonl");
-  command->callback([options] {
-    generate_trace(load_profile(options->profile), options->samples, options->seed, options->out);
-  });
+  command->callback(
+      [options] { generate_trace(load_profile(options->profile), options->samples, options->seed, options->out); });
 }
 
 }  // namespace

@@ -36,7 +36,8 @@ QuantileTable read_table(TomlSection& parent, const char* key, double low, doubl
   for (std::size_t i = 0; i < table.value.size(); ++i) {
     if (i > 0 && table.probability[i] <= table.probability[i - 1]) section.fail("p", "must ascend");
     if (i > 0 && table.value[i] < table.value[i - 1]) section.fail("value", "must not descend");
-    if (table.value[i] < low || table.value[i] > high) section.fail("value", fmt::format("must lie from {} to {}", low, high));
+    if (table.value[i] < low || table.value[i] > high)
+      section.fail("value", fmt::format("must lie from {} to {}", low, high));
   }
   return table;
 }
@@ -65,8 +66,8 @@ TaskProfile read_task(TomlSection section) {
   }
   if (section.has("video")) {
     TomlSection part = section.section("video");
-    task.video = {read_table(part, "count", 0, most_units), read_table(part, "frames", 1, 1e6), part.integer32("width", 1),
-                  part.integer32("height", 1)};
+    task.video = {read_table(part, "count", 0, most_units), read_table(part, "frames", 1, 1e6),
+                  part.integer32("width", 1), part.integer32("height", 1)};
     part.done();
   }
   if (section.has("vision_tokens")) {
@@ -122,16 +123,17 @@ class SampleWriter {
     }
     if (task_.video) {
       list("video", draw_count(task_.video->count, random), [&](double u) {
-        return fmt::format(R"({{"frames":{},"size":[{},{}]}})", static_cast<std::uint64_t>(std::nearbyint(task_.video->frames.at(u))),
-                           task_.video->width, task_.video->height);
+        return fmt::format(R"({{"frames":{},"size":[{},{}]}})",
+                           static_cast<std::uint64_t>(std::nearbyint(task_.video->frames.at(u))), task_.video->width,
+                           task_.video->height);
       });
     }
     if (task_.vision_tokens) {
       coupling = std::max(coupling, task_.vision_tokens->text_coupling);
       const std::size_t before = units.size();
       list("vision", draw_count(task_.vision_tokens->count, random), [&](double u) {
-        const std::uint64_t llm = static_cast<std::uint64_t>(std::nearbyint(task_.vision_tokens->encoder.at(u))) /
-                                  task_.vision_tokens->merge;
+        const std::uint64_t llm =
+            static_cast<std::uint64_t>(std::nearbyint(task_.vision_tokens->encoder.at(u))) / task_.vision_tokens->merge;
         return fmt::format("[{},{}]", llm * task_.vision_tokens->merge, llm);
       });
       if (units.size() > before) units = units.substr(0, before) + ",\"tokens\":{" + units.substr(before + 1) + "}";
@@ -143,7 +145,9 @@ class SampleWriter {
   }
 
  private:
-  static std::uint64_t side(double pixels) { return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(std::nearbyint(pixels))); }
+  static std::uint64_t side(double pixels) {
+    return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(std::nearbyint(pixels)));
+  }
 
   const TaskProfile& task_;
   std::string& out_;
@@ -165,8 +169,9 @@ Profile load_profile(const std::string& path) {
 
 void generate_trace(const Profile& profile, std::uint64_t samples, std::uint64_t seed, const std::string& path) {
   io::AtomicFile file(path);
-  const nlohmann::ordered_json metadata{{"orchmllm_trace", 1},        {"name", profile.name}, {"source", profile.source},
-                                        {"license", profile.license}, {"kind", "training"},   {"samples", samples}};
+  const nlohmann::ordered_json metadata{{"orchmllm_trace", 1},      {"name", profile.name},
+                                        {"source", profile.source}, {"license", profile.license},
+                                        {"kind", "training"},       {"samples", samples}};
   std::string out = metadata.dump() + "\n";
 
   std::vector<double> until;  // cumulative weights

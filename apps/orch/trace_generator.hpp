@@ -36,8 +36,8 @@ struct AudioProfile {
 /// Units of which a source knows only the encoder's token count.
 struct CountedProfile {
   QuantileTable count;
-  QuantileTable encoder;     ///< tokens
-  std::uint32_t merge = 4;   ///< encoder tokens that become one LLM token
+  QuantileTable encoder;    ///< tokens
+  std::uint32_t merge = 4;  ///< encoder tokens that become one LLM token
   double text_coupling = 0;
 };
 

@@ -28,7 +28,8 @@ Curve read_curve(TomlSection& section, const char* x_key, const char* y_key, dou
   Curve curve{section.numbers(x_key), section.numbers(y_key)};
   if (curve.x.size() != curve.y.size()) section.fail(y_key, std::string("must have as many entries as ") + x_key);
   for (std::size_t i = 0; i < curve.x.size(); ++i) {
-    if (curve.x[i] <= 0 || (i > 0 && curve.x[i] <= curve.x[i - 1])) section.fail(x_key, "must be positive and ascending");
+    if (curve.x[i] <= 0 || (i > 0 && curve.x[i] <= curve.x[i - 1]))
+      section.fail(x_key, "must be positive and ascending");
     if (curve.y[i] <= 0) section.fail(y_key, "must be positive");
     curve.y[i] *= unit;
   }

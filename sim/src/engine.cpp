@@ -82,7 +82,8 @@ Schedule TaskGraph::run() const {
       if (--waiting[successors[i]] == 0) begin(successors[i], now);
     }
   }
-  if (schedule.events != n) throw InvalidInput("the task graph has a cycle: " + std::to_string(n - schedule.events) + " tasks can never start");
+  if (schedule.events != n)
+    throw InvalidInput("the task graph has a cycle: " + std::to_string(n - schedule.events) + " tasks can never start");
   return schedule;
 }
 

@@ -39,7 +39,8 @@ TokenRule read_rule(TomlSection section) {
     rule.merge = section.integer32("merge", 1);
     rule.max_tiles = section.integer32("max_tiles", 1);
     if (rule.max_tiles > 1000) section.fail("max_tiles", "must be at most 1000");
-    if (rule.tile_px % (rule.patch_px * rule.merge) != 0) section.fail("tile_px", "must be a multiple of patch_px · merge");
+    if (rule.tile_px % (rule.patch_px * rule.merge) != 0)
+      section.fail("tile_px", "must be a multiple of patch_px · merge");
     rule.thumbnail = section.boolean("thumbnail", true);
     rule.class_tokens = section.integer32("class_tokens", 0);
     rule.video_fps = section.number("video_fps", 1e-6, 1000);

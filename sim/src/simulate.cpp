@@ -80,8 +80,8 @@ StrategyResult simulate(const Mllm& model, const Workload& workload, const Clust
   Fingerprint hash;
   const std::vector<std::uint32_t> home = home_ranks(configuration.ranks, configuration.batch);
   for (std::uint32_t step = 0; step < configuration.steps; ++step) {
-    const StepPlan plan = plan_step(model, workload.lengths(), sampler.next(home.size()), home, configuration.ranks,
-                                    strategy.balancing);
+    const StepPlan plan =
+        plan_step(model, workload.lengths(), sampler.next(home.size()), home, configuration.ranks, strategy.balancing);
     hash.add(plan.fingerprint());
     const PlayedStep played = play_step(plan, workload, cluster, configuration.sharding);
     add_step(result, plan, played.result, step);

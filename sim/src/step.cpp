@@ -20,9 +20,9 @@ constexpr TaskId no_task = ~TaskId{0};
 
 /// What one rank sends and receives in an exchange, by link.
 struct RankTraffic {
-  std::array<std::uint64_t, 2> sent{};      ///< intra node, inter node
+  std::array<std::uint64_t, 2> sent{};  ///< intra node, inter node
   std::array<std::uint64_t, 2> received{};
-  std::array<std::uint32_t, 2> peers{};     ///< ranks sent to, by link
+  std::array<std::uint32_t, 2> peers{};  ///< ranks sent to, by link
 };
 
 std::vector<RankTraffic> rank_traffic(const ExchangePlan& plan, std::uint32_t gpus_per_node) {
@@ -41,7 +41,11 @@ std::vector<RankTraffic> rank_traffic(const ExchangePlan& plan, std::uint32_t gp
 class StepBuilder {
  public:
   StepBuilder(const StepPlan& plan, const Workload& workload, const Cluster& cluster, const Sharding& sharding)
-      : plan_(plan), workload_(workload), cluster_(cluster), ranks_(plan.ranks), shard_(sharding.shard),
+      : plan_(plan),
+        workload_(workload),
+        cluster_(cluster),
+        ranks_(plan.ranks),
+        shard_(sharding.shard),
         units_(fsdp_units(workload.shapes(), cluster.layers_per_unit)) {
     if (shard_ == 0 || ranks_ % shard_ != 0) {
       throw InvalidInput(fmt::format("a shard group of {} ranks does not divide {} ranks", shard_, ranks_));
@@ -306,8 +310,8 @@ class StepBuilder {
         work[phase] = work_[phase][rank];
         const auto& output = plan_.phases[phase].output;
         if (!output || plan_.phases[phase].from_home == plan_.llm().from_home) continue;  // nothing leaves its rank
-        staging += static_cast<double>((output->send_elements[rank] + output->receive_elements[rank]) *
-                                       output->element_bytes);
+        staging +=
+            static_cast<double>((output->send_elements[rank] + output->receive_elements[rank]) * output->element_bytes);
       }
       const Memory memory = rank_memory(workload_.shapes(), units_, work, staging, shard_, cluster_);
       if (memory.total() <= most) continue;
@@ -336,9 +340,9 @@ class StepBuilder {
   std::vector<ResourceId> compute_;
   std::vector<ResourceId> nvlink_;
   std::vector<ResourceId> nic_;
-  std::vector<TaskId> last_;         ///< rank → its latest compute task
-  std::vector<TaskId> second_last_;  ///< the one before it: when it ends, one more unit may be gathered
-  std::vector<TaskId> reduced_;      ///< rank → reduction of the latest unit
+  std::vector<TaskId> last_;                ///< rank → its latest compute task
+  std::vector<TaskId> second_last_;         ///< the one before it: when it ends, one more unit may be gathered
+  std::vector<TaskId> reduced_;             ///< rank → reduction of the latest unit
   std::vector<RankTasks> outputs_ready_;    ///< encoder → its forward exchange
   std::vector<RankTasks> gradients_ready_;  ///< its backward exchange, last encoder first
   std::vector<Exchange> exchanges_;

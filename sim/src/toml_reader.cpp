@@ -43,7 +43,8 @@ const toml::node* TomlSection::find(const char* key) {
 const toml::node& TomlSection::get(const char* key, const std::string& expected) {
   const toml::node* node = find(key);
   if (node == nullptr) {
-    throw InvalidInput::at(file_, table_->source().begin.line, fmt::format("{} is missing, expected {}", key, expected));
+    throw InvalidInput::at(file_, table_->source().begin.line,
+                           fmt::format("{} is missing, expected {}", key, expected));
   }
   return *node;
 }
@@ -86,7 +87,8 @@ std::uint32_t TomlSection::integer32(const char* key, std::uint64_t low, std::op
 
 double TomlSection::number(const char* key, double low, double high, std::optional<double> otherwise) {
   if (otherwise && find(key) == nullptr) return *otherwise;
-  const std::string expected = fmt::format("a number {} {} and at most {}", low > 0 ? "above" : "of at least", low, high);
+  const std::string expected =
+      fmt::format("a number {} {} and at most {}", low > 0 ? "above" : "of at least", low, high);
   const auto value = get(key, expected).value<double>();
   if (!value || !std::isfinite(*value) || *value < low || (low > 0 && *value <= low) || *value > high) {
     fail(key, "must be " + expected);

@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <toml++/toml.h>
 #include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
-#include <toml++/toml.h>
 #include <vector>
 
 #include "orchmllm/base/error.hpp"
@@ -25,7 +25,8 @@ class TomlSection {
   [[nodiscard]] bool boolean(const char* key, bool otherwise);
   [[nodiscard]] std::uint64_t integer(const char* key, std::uint64_t low, std::uint64_t high,
                                       std::optional<std::uint64_t> otherwise = {});
-  [[nodiscard]] std::uint32_t integer32(const char* key, std::uint64_t low, std::optional<std::uint64_t> otherwise = {});
+  [[nodiscard]] std::uint32_t integer32(const char* key, std::uint64_t low,
+                                        std::optional<std::uint64_t> otherwise = {});
   /// low < value ≤ high, or low ≤ value where low is 0.
   [[nodiscard]] double number(const char* key, double low, double high, std::optional<double> otherwise = {});
   [[nodiscard]] std::vector<double> numbers(const char* key);

@@ -182,8 +182,8 @@ double dense_seconds(const Unit& unit, const PhaseShape& shape, const PhaseWork&
   const double flops = layers * work.tokens * layer_linear_flops(shape.transformer) + ends_flops(unit, shape, work);
   const double weights = unit.parameters * cluster.parameter_bytes / cluster.memory_bandwidth;
   const double matrix = std::max(flops / gemm_rate(shape, cluster), work.tokens > 0 ? weights : 0.0);
-  const double memory = layers * work.tokens * memory_bound_elements(shape.transformer) * bytes_per_element /
-                        cluster.memory_bandwidth;
+  const double memory =
+      layers * work.tokens * memory_bound_elements(shape.transformer) * bytes_per_element / cluster.memory_bandwidth;
   return passes * (matrix + memory);
 }
 
@@ -205,9 +205,8 @@ double forward_seconds(const Unit& unit, const PhaseShape& shape, const PhaseWor
 
 double backward_seconds(const Unit& unit, const PhaseShape& shape, const PhaseWork& work, const Cluster& cluster) {
   const double attention = share_of_layers(unit, shape) * work.attention_backward_seconds;
-  const double backward =
-      at_least_launches(unit, cluster, backward_linear,
-                        dense_seconds(unit, shape, work, cluster, backward_linear) + attention);
+  const double backward = at_least_launches(unit, cluster, backward_linear,
+                                            dense_seconds(unit, shape, work, cluster, backward_linear) + attention);
   return backward + forward_seconds(unit, shape, work, cluster);
 }
 
@@ -228,8 +227,8 @@ std::pair<std::string, double> Memory::largest() const {
                                                              {"logits", logits},
                                                              {"exchange", exchange},
                                                              {"reserved", reserved}}};
-  const auto& part = *std::max_element(parts.begin(), parts.end(),
-                                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto& part =
+      *std::max_element(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   return {part.first, part.second};
 }
 

@@ -62,7 +62,6 @@ class Cli(unittest.TestCase):
         self.bad(2, "--gpus", "plan", "--trace", DEMO, *SMALL[:4], "--gpus", "-3")
         self.bad(2, "nonsense", "nonsense")
         self.bad(2, "strategy", "simulate", "--trace", DEMO, *SMALL, "--strategy", "best")
-        self.bad(2, "strategy", "compare", "--trace", DEMO, *SMALL, "--strategy", "none,,orchmllm")
         self.bad(2, "shard", "simulate", "--trace", DEMO, *SMALL, "--shard", "3")
         self.bad(2, "mllm-84b", "plan", "--trace", DEMO, "--model", "mllm-85b", "--cluster", "h100-8x400g")
         self.bad(2, "h200-8x400g", "plan", "--trace", DEMO, "--model", "mllm-10b", "--cluster", "h300")

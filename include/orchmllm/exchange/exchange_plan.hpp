@@ -47,7 +47,8 @@ struct ExchangePlan {
                        std::to_string(rearrangement.to.size()));
   }
   const std::uint32_t ranks = rearrangement.ranks();
-  ExchangePlan plan{ranks, element_bytes, {}, std::vector<std::uint64_t>(ranks, 0), std::vector<std::uint64_t>(ranks, 0)};
+  ExchangePlan plan{
+      ranks, element_bytes, {}, std::vector<std::uint64_t>(ranks, 0), std::vector<std::uint64_t>(ranks, 0)};
 
   std::vector<std::uint32_t> receiver_of(rearrangement.to.size());  // slot after → rank
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
@@ -89,8 +90,8 @@ inline void verify(const ExchangePlan& plan) {
     if (transfer.from >= plan.ranks || transfer.to >= plan.ranks) {
       throw InvalidInput(pair + "there are " + std::to_string(plan.ranks) + " ranks");
     }
-    if (previous != nullptr && (previous->from > transfer.from ||
-                                (previous->from == transfer.from && previous->to >= transfer.to))) {
+    if (previous != nullptr &&
+        (previous->from > transfer.from || (previous->from == transfer.from && previous->to >= transfer.to))) {
       throw InvalidInput(pair + "transfers must be in order of (from, to), each pair once");
     }
     if (transfer.send_offset != sent[transfer.from]) {
@@ -122,9 +123,8 @@ inline void verify(const ExchangePlan& plan) {
     std::swap(transfer.from, transfer.to);
     std::swap(transfer.send_offset, transfer.receive_offset);
   }
-  std::sort(back.transfers.begin(), back.transfers.end(), [](const Transfer& a, const Transfer& b) {
-    return a.from != b.from ? a.from < b.from : a.to < b.to;
-  });
+  std::sort(back.transfers.begin(), back.transfers.end(),
+            [](const Transfer& a, const Transfer& b) { return a.from != b.from ? a.from < b.from : a.to < b.to; });
   return back;
 }
 

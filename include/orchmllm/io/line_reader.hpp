@@ -1,8 +1,8 @@
 // Lines of a text file, plain, gzip or zstd, in constant memory.
 //
 // The compression is recognised by its magic bytes, not by the name. Every line is followed by at least 64 readable
-// bytes (what simdjson asks for). Complexity: O(bytes). Throws InvalidInput with file and line for a file that cannot be
-// opened, is cut short or corrupt, and for a line above `max_line_bytes`.
+// bytes (what simdjson asks for). Complexity: O(bytes). Throws InvalidInput with file and line for a file that cannot
+// be opened, is cut short or corrupt, and for a line above `max_line_bytes`.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -26,10 +26,10 @@
 namespace orch::io {
 
 struct TraceInfo {
-  std::string name;     ///< from the metadata, else the file's name
+  std::string name;  ///< from the metadata, else the file's name
   std::string source;
   std::string license;
-  std::string kind;     ///< "training", "inference" or empty
+  std::string kind;                  ///< "training", "inference" or empty
   std::uint64_t samples = 0;         ///< read
   std::uint64_t samples_stated = 0;  ///< in the metadata; 0 = not stated
   std::uint64_t hash = 0;            ///< fingerprint of all lines, independent of compression and line ends
@@ -63,7 +63,8 @@ inline constexpr std::size_t max_units = std::size_t{1} << 20U;
   return static_cast<std::uint32_t>(number);
 }
 
-[[nodiscard]] inline double read_number(simdjson::dom::element value, const std::string& what, double low, double high) {
+[[nodiscard]] inline double read_number(simdjson::dom::element value, const std::string& what, double low,
+                                        double high) {
   double number = 0;
   if (value.get_double().get(number) != simdjson::SUCCESS || !(number >= low) || !(number <= high)) {
     reject(what + " is " + shown(value) + ", expected a number from " + std::to_string(low) + " to " +
@@ -181,7 +182,8 @@ inline void read_sample(simdjson::dom::object line, Sample& sample, TraceInfo& i
       for (const auto size : read_array(field.value, "images")) sample.images.push_back(read_size(size, "image"));
     } else if (field.key == "audio") {
       once(16, field.key);
-      for (const auto clip : read_array(field.value, "audio")) sample.audio.push_back({read_microseconds(clip, "audio")});
+      for (const auto clip : read_array(field.value, "audio"))
+        sample.audio.push_back({read_microseconds(clip, "audio")});
     } else if (field.key == "video") {
       once(32, field.key);
       for (const auto clip : read_array(field.value, "video")) sample.video.push_back(read_video(clip));
@@ -215,7 +217,8 @@ TraceInfo read_trace(const std::string& path, Visit&& visit) {
   bool first = true;
   while (auto line = lines.next()) {
     if (lines.line() == 1 && line->starts_with("\xef\xbb\xbf")) line->remove_prefix(3);  // byte order mark
-    while (!line->empty() && (line->back() == '\r' || line->back() == ' ' || line->back() == '\t')) line->remove_suffix(1);
+    while (!line->empty() && (line->back() == '\r' || line->back() == ' ' || line->back() == '\t'))
+      line->remove_suffix(1);
     if (line->empty()) continue;
     try {
       simdjson::dom::element element;

@@ -76,9 +76,7 @@ namespace detail {
 
 /// Throws InvalidInput if the sample holds a unit that no encoder of the model takes.
 inline void require_encoders(const Mllm& model, const Sample& sample) {
-  const auto has = [&](auto&& accepts) {
-    return std::any_of(model.encoders.begin(), model.encoders.end(), accepts);
-  };
+  const auto has = [&](auto&& accepts) { return std::any_of(model.encoders.begin(), model.encoders.end(), accepts); };
   const auto refuse = [&](const std::string& what) {
     throw InvalidInput("sample \"" + sample.id + "\" has " + what + ", but model " + model.name +
                        " has no encoder for it");

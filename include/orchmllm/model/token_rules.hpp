@@ -46,9 +46,9 @@ struct TiledImages {
   std::uint32_t patch_px = 14;
   std::uint32_t merge = 2;  ///< per side: merge² encoder tokens become one LLM token
   std::uint32_t max_tiles = 12;
-  bool thumbnail = true;              ///< one more tile with the whole image, if it has more than one
-  std::uint32_t class_tokens = 1;     ///< encoder tokens a tile beside its patches
-  double video_fps = 1.0;             ///< frames taken a second where only a duration is known
+  bool thumbnail = true;           ///< one more tile with the whole image, if it has more than one
+  std::uint32_t class_tokens = 1;  ///< encoder tokens a tile beside its patches
+  double video_fps = 1.0;          ///< frames taken a second where only a duration is known
   std::uint32_t video_max_frames = 64;
 
   [[nodiscard]] std::uint32_t patches_per_tile() const { return (tile_px / patch_px) * (tile_px / patch_px); }
@@ -66,7 +66,8 @@ struct TiledImages {
     for (std::uint32_t count = 1; count <= max_tiles; ++count) {
       for (std::uint32_t columns = 1; columns <= count; ++columns) {
         if (count % columns != 0) continue;
-        const double difference = std::abs(aspect - static_cast<double>(columns) / static_cast<double>(count / columns));
+        const double difference =
+            std::abs(aspect - static_cast<double>(columns) / static_cast<double>(count / columns));
         const double half = 0.5 * static_cast<double>(tile_px) * static_cast<double>(tile_px) * count;
         if (difference < best_difference || (difference == best_difference && area > half)) {
           best_difference = difference;
@@ -85,7 +86,8 @@ struct TiledImages {
   /// One tile a frame.
   [[nodiscard]] UnitLength video(const VideoClip& clip) const {
     std::uint64_t frames = clip.frames;
-    if (frames == 0) frames = static_cast<std::uint64_t>(std::ceil(static_cast<double>(clip.microseconds) * 1e-6 * video_fps));
+    if (frames == 0)
+      frames = static_cast<std::uint64_t>(std::ceil(static_cast<double>(clip.microseconds) * 1e-6 * video_fps));
     return of_tiles(std::clamp<std::uint64_t>(frames, 1, video_max_frames));
   }
 
@@ -108,11 +110,11 @@ struct NativeImages {
   std::uint32_t marker_tokens = 2;  ///< LLM tokens around an image (start, end)
   double max_aspect = 200;
   double video_fps = 2.0;
-  std::uint32_t temporal_patch = 2;  ///< frames that share one grid
-  std::uint64_t video_min_pixels = 100352;   ///< a frame: 128 · 28²
-  std::uint64_t video_max_pixels = 602112;   ///< a frame: 768 · 28²
+  std::uint32_t temporal_patch = 2;             ///< frames that share one grid
+  std::uint64_t video_min_pixels = 100352;      ///< a frame: 128 · 28²
+  std::uint64_t video_max_pixels = 602112;      ///< a frame: 768 · 28²
   std::uint64_t video_total_pixels = 12845056;  ///< all grids of a video together: 16,384 LLM tokens
-  Image video_size{448, 448};  ///< assumed where a trace gives no frame size
+  Image video_size{448, 448};                   ///< assumed where a trace gives no frame size
 
   /// Patches of an image after rounding to the grid.
   [[nodiscard]] std::uint64_t patches(const Image& image, std::uint64_t low, std::uint64_t high) const {
@@ -145,7 +147,8 @@ struct NativeImages {
 
   [[nodiscard]] UnitLength video(const VideoClip& clip) const {
     std::uint64_t frames = clip.frames;
-    if (frames == 0) frames = static_cast<std::uint64_t>(std::ceil(static_cast<double>(clip.microseconds) * 1e-6 * video_fps));
+    if (frames == 0)
+      frames = static_cast<std::uint64_t>(std::ceil(static_cast<double>(clip.microseconds) * 1e-6 * video_fps));
     const std::uint64_t grids = std::max<std::uint64_t>(1, ceil_div(frames, temporal_patch));
     const std::uint64_t high = std::max(video_min_pixels, std::min(video_max_pixels, video_total_pixels / grids));
     const std::uint64_t count = grids * patches(clip.size.width > 0 ? clip.size : video_size, video_min_pixels, high);
@@ -160,9 +163,9 @@ struct NativeImages {
 struct AudioFrames {
   std::uint32_t frames_per_second = 100;  ///< mel frames
   std::uint32_t conv_stride = 2;
-  std::uint32_t pool = 2;                ///< encoder tokens that become one LLM token
-  std::uint32_t window_seconds = 30;     ///< attention stays inside a window; 0 = the whole clip
-  bool pad_to_window = false;            ///< Whisper's published use pads every clip to whole windows
+  std::uint32_t pool = 2;             ///< encoder tokens that become one LLM token
+  std::uint32_t window_seconds = 30;  ///< attention stays inside a window; 0 = the whole clip
+  bool pad_to_window = false;         ///< Whisper's published use pads every clip to whole windows
 
   [[nodiscard]] std::uint32_t window_tokens() const { return window_seconds * frames_per_second / conv_stride; }
 

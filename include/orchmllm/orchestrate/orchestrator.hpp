@@ -76,9 +76,11 @@ struct PhaseProblem {
 }
 
 /// Elements of every slot of a layout, from elements of every sample.
-[[nodiscard]] inline std::vector<std::uint64_t> by_slot(const Layout& layout, std::span<const std::uint64_t> of_sample) {
+[[nodiscard]] inline std::vector<std::uint64_t> by_slot(const Layout& layout,
+                                                        std::span<const std::uint64_t> of_sample) {
   std::vector<std::uint64_t> elements(of_sample.size());
-  for (std::size_t sample = 0; sample < of_sample.size(); ++sample) elements[layout.slot_of[sample]] = of_sample[sample];
+  for (std::size_t sample = 0; sample < of_sample.size(); ++sample)
+    elements[layout.slot_of[sample]] = of_sample[sample];
   return elements;
 }
 
@@ -109,9 +111,9 @@ struct PhaseProblem {
   balance::require_ranks(ranks);
   StepPlan plan{ranks, std::move(samples), std::move(home_rank), {}};
   for (std::size_t e = 0; e < model.encoders.size(); ++e) {
-    plan.phases.push_back(detail::phase_plan(model.encoders[e].phase,
-                                             detail::encoder_problem(model.encoders[e], lengths.encoders[e], plan.samples),
-                                             balancing.encoders, plan.home_rank, ranks));
+    plan.phases.push_back(detail::phase_plan(
+        model.encoders[e].phase, detail::encoder_problem(model.encoders[e], lengths.encoders[e], plan.samples),
+        balancing.encoders, plan.home_rank, ranks));
   }
   plan.phases.push_back(detail::phase_plan("llm", detail::llm_problem(model, lengths, plan.samples), balancing.llm,
                                            plan.home_rank, ranks));

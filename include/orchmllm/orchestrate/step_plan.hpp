@@ -23,12 +23,12 @@ namespace orch {
 struct PhasePlan {
   std::string phase;
   Assignment assignment;
-  std::uint64_t nonempty = 0;           ///< samples with at least one token in this phase
-  double imbalance_before = 1;          ///< max / mean of the sampled layout
-  Rearrangement from_home;              ///< Π of this phase
-  ExchangePlan input;                   ///< raw inputs, home → this phase
-  std::optional<ExchangePlan> output;   ///< encoders: outputs, this phase → LLM
-  double solve_seconds = 0;             ///< balancing alone; not part of the plan's identity
+  std::uint64_t nonempty = 0;          ///< samples with at least one token in this phase
+  double imbalance_before = 1;         ///< max / mean of the sampled layout
+  Rearrangement from_home;             ///< Π of this phase
+  ExchangePlan input;                  ///< raw inputs, home → this phase
+  std::optional<ExchangePlan> output;  ///< encoders: outputs, this phase → LLM
+  double solve_seconds = 0;            ///< balancing alone; not part of the plan's identity
 };
 
 struct StepPlan {
@@ -43,7 +43,9 @@ struct StepPlan {
   /// Equal on two ranks exactly if both would do the same step.
   [[nodiscard]] std::uint64_t fingerprint() const {
     Fingerprint print;
-    print.add(ranks).add_all(std::span<const std::uint32_t>(samples)).add_all(std::span<const std::uint32_t>(home_rank));
+    print.add(ranks)
+        .add_all(std::span<const std::uint32_t>(samples))
+        .add_all(std::span<const std::uint32_t>(home_rank));
     for (const PhasePlan& phase : phases) print.add_bytes(phase.phase).add(phase.assignment.fingerprint());
     return print.value();
   }

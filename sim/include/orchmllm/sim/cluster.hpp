@@ -31,13 +31,13 @@ struct Cluster {
   std::uint32_t gpus_per_node = 0;
 
   // GPU
-  double peak_flops = 0;              ///< dense 16-bit, the vendor's figure
+  double peak_flops = 0;  ///< dense 16-bit, the vendor's figure
   double memory_bytes = 0;
-  double memory_bandwidth = 0;        ///< achieved bytes/s of memory-bound kernels
-  Curve gemm_flops;                   ///< smaller matrix dimension → FLOP/s
+  double memory_bandwidth = 0;  ///< achieved bytes/s of memory-bound kernels
+  Curve gemm_flops;             ///< smaller matrix dimension → FLOP/s
   std::vector<AttentionRate> attention;
   std::vector<std::uint64_t> attention_head_dims;  ///< that kernels exist for; others are padded up
-  double launch_seconds = 0;          ///< host time per kernel
+  double launch_seconds = 0;                       ///< host time per kernel
   double kernels_per_layer = 0;
 
   // links, bytes/s per GPU and direction
@@ -46,18 +46,18 @@ struct Cluster {
   double collective_base_seconds = 0;
   double nvlink_hop_seconds = 0;
   double network_hop_seconds = 0;
-  double exchange_base_seconds = 0;   ///< one all-to-all
-  double exchange_peer_seconds = 0;   ///< per peer of a rank
+  double exchange_base_seconds = 0;  ///< one all-to-all
+  double exchange_peer_seconds = 0;  ///< per peer of a rank
 
   // training software
-  std::uint32_t layers_per_unit = 1;  ///< layers that FSDP gathers together
-  double parameter_bytes = 2;         ///< gathered
-  double gradient_bytes = 4;          ///< reduced
-  double state_bytes = 16;            ///< sharded: master weights, gradients, optimizer
+  std::uint32_t layers_per_unit = 1;    ///< layers that FSDP gathers together
+  double parameter_bytes = 2;           ///< gathered
+  double gradient_bytes = 4;            ///< reduced
+  double state_bytes = 16;              ///< sharded: master weights, gradients, optimizer
   double optimizer_traffic_bytes = 30;  ///< read and written per parameter and step
   std::uint64_t loss_chunk_tokens = 0;
-  double reserved_bytes = 0;          ///< context, communication buffers
-  double fragmentation = 0;           ///< share of the rest that the allocator loses
+  double reserved_bytes = 0;  ///< context, communication buffers
+  double fragmentation = 0;   ///< share of the rest that the allocator loses
 };
 
 /// `name` is a path or the name of a shipped file. Throws InvalidInput as FILE:LINE.

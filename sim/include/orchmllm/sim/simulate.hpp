@@ -50,13 +50,13 @@ struct StrategyResult {
   double tokens_per_second_per_gpu = 0;
   double idle_fraction = 0;  ///< of compute, over whole steps
   double exchange_seconds = 0;
-  double plan_seconds = 0;   ///< measured: balancing all phases
+  double plan_seconds = 0;               ///< measured: balancing all phases
   double exchange_intra_node_bytes = 0;  ///< encoder outputs and their gradients
   double exchange_inter_node_bytes = 0;
-  double input_intra_node_bytes = 0;     ///< raw inputs, on the prefetch path
+  double input_intra_node_bytes = 0;  ///< raw inputs, on the prefetch path
   double input_inter_node_bytes = 0;
   std::vector<PhaseSummary> phases;
-  Memory peak_memory;        ///< largest over ranks and steps
+  Memory peak_memory;  ///< largest over ranks and steps
   std::uint32_t peak_rank = 0;
   std::uint32_t peak_step = 0;
   bool oom = false;

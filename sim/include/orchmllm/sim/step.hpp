@@ -48,10 +48,10 @@ struct StepResult {
   double tokens = 0;            ///< LLM tokens, all ranks
   std::uint64_t output_intra_node_bytes = 0;  ///< output exchanges, forward and backward
   std::uint64_t output_inter_node_bytes = 0;
-  std::uint64_t input_intra_node_bytes = 0;   ///< input exchanges
+  std::uint64_t input_intra_node_bytes = 0;  ///< input exchanges
   std::uint64_t input_inter_node_bytes = 0;
   std::vector<PhaseTimes> phases;
-  Memory peak_memory;           ///< of the rank that needs most
+  Memory peak_memory;  ///< of the rank that needs most
   std::uint32_t peak_rank = 0;
   std::uint64_t events = 0;
 };

@@ -97,8 +97,8 @@ struct Memory {
   double checkpoints = 0;  ///< layer inputs kept for the backward pass
   double working_set = 0;  ///< activations of the layer being recomputed
   double logits = 0;
-  double exchange = 0;     ///< staging of encoder outputs, sent and received
-  double reserved = 0;     ///< context, communication buffers, fragmentation
+  double exchange = 0;  ///< staging of encoder outputs, sent and received
+  double reserved = 0;  ///< context, communication buffers, fragmentation
   [[nodiscard]] double total() const {
     return states + gathered + checkpoints + working_set + logits + exchange + reserved;
   }
