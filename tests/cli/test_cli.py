@@ -12,11 +12,23 @@ import sys
 import tempfile
 import unittest
 
+try:
+    import jsonschema
+except ImportError:
+    jsonschema = None
+    print("SKIPPED: no python3-jsonschema; outputs are not checked against docs/schemas", file=sys.stderr)
+
 ORCH = pathlib.Path(sys.argv[1]).resolve()
 SOURCE = pathlib.Path(sys.argv[2]).resolve()
 DEMO = SOURCE / "traces" / "omni-demo.jsonl.gz"
 SHARED = pathlib.Path(os.environ.get("ORCHMLLM_SHARED", SOURCE.parent / "shared"))
 SMALL = ["--model", "mllm-10b", "--cluster", "h100-8x400g", "--gpus", "16", "--batch", "4", "--steps", "2"]
+
+
+def check_schema(name, document):
+    if jsonschema:
+        schema = json.loads((SOURCE / "docs" / "schemas" / f"{name}.schema.json").read_text())
+        jsonschema.validate(document, schema)
 
 
 def orch(*arguments):
@@ -71,6 +83,7 @@ class Cli(unittest.TestCase):
     def test_plan_json(self):
         out = json.loads(self.good("plan", "--trace", DEMO, *SMALL, "--seed", "5", "--json", "-"))
         self.assertEqual(out["schema"], "orchmllm.plan/1")
+        check_schema("plan", out)
         self.assertEqual(out["seed"], 5)
         self.assertEqual(out["trace"]["name"], "omni-demo")
         self.assertEqual(len(out["trace"]["hash"]), 16)
@@ -92,6 +105,7 @@ class Cli(unittest.TestCase):
         table = self.good("plan", "--trace", DEMO, *SMALL, "--out", out)
         self.assertIn("imbalance before", table)
         plan = json.loads(out.read_text())
+        check_schema("plan", plan)
         for step in plan["steps"]:
             self.assertEqual(len(step["samples"]), 64)
             self.assertEqual(step["home_rank"], [i // 4 for i in range(64)])
@@ -112,6 +126,7 @@ class Cli(unittest.TestCase):
     def test_compare_json(self):
         out = json.loads(self.good("compare", "--trace", DEMO, *SMALL, "--json", "-"))
         self.assertEqual(out["schema"], "orchmllm.compare/1")
+        check_schema("compare", out)
         self.assertEqual([s["name"] for s in out["strategies"]], ["none", "llm-only", "orchmllm"])
         for strategy in out["strategies"]:
             for key in ("mfu", "step_seconds", "tokens_per_second_per_gpu", "idle_fraction", "exchange_seconds",
@@ -143,6 +158,7 @@ class Cli(unittest.TestCase):
         self.assertEqual(result.returncode, 3, result.stderr)
         out = json.loads(result.stdout)
         self.assertTrue(out["oom"])
+        check_schema("simulation", out)
         table = orch("simulate", "--trace", DEMO, "--model", "mllm-84b", "--cluster", "a100-8x200g", "--gpus", "16",
                      "--batch", "16")
         self.assertIn("out of memory on rank", table.stdout)
@@ -180,6 +196,8 @@ class Cli(unittest.TestCase):
         self.assertEqual(paths[0].read_bytes(), gzip.decompress(paths[1].read_bytes()))
         self.assertNotEqual(paths[0].read_bytes(), paths[2].read_bytes())
         self.assertIn("2000 samples", self.good("trace", "validate", paths[0]))
+        for line in paths[0].read_text().splitlines()[:300]:
+            check_schema("trace", json.loads(line))
         head = gzip.decompress(DEMO.read_bytes())[: 1 << 16].split(b"\n")[1:500]
         self.assertEqual(head, paths[0].read_bytes().split(b"\n")[1:500])
 
