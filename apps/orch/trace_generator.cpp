@@ -67,13 +67,13 @@ TaskProfile read_task(TomlSection section) {
   if (section.has("video")) {
     TomlSection part = section.section("video");
     task.video = {read_table(part, "count", 0, most_units), read_table(part, "frames", 1, 1e6),
-                  part.integer32("width", 1), part.integer32("height", 1)};
+                  part.integer32("width", 1, 1U << 20U), part.integer32("height", 1, 1U << 20U)};
     part.done();
   }
   if (section.has("vision_tokens")) {
     TomlSection part = section.section("vision_tokens");
     task.vision_tokens = {read_table(part, "count", 0, most_units), read_table(part, "encoder", 0, most_tokens),
-                          part.integer32("merge", 1), part.number("text_coupling", 0, 1, 0.0)};
+                          part.integer32("merge", 1, 1024), part.number("text_coupling", 0, 1, 0.0)};
     part.done();
   }
   section.done();

@@ -43,7 +43,7 @@ Cluster load_cluster(const std::string& name) {
   TomlSection root = file.root();
   Cluster c;
   c.name = root.text("name");
-  c.gpus_per_node = root.integer32("gpus_per_node", 1);
+  c.gpus_per_node = root.integer32("gpus_per_node", 1, 1U << 20U);
 
   TomlSection gpu = root.section("gpu");
   c.peak_flops = tera * gpu.number("peak_tflops", 1e-9, any);
@@ -82,7 +82,7 @@ Cluster load_cluster(const std::string& name) {
   links.done();
 
   TomlSection software = root.section("software");
-  c.layers_per_unit = software.integer32("layers_per_unit", 1);
+  c.layers_per_unit = software.integer32("layers_per_unit", 1, 65536);
   c.parameter_bytes = software.number("parameter_bytes", 0, 64);
   c.gradient_bytes = software.number("gradient_bytes", 0, 64);
   c.state_bytes = software.number("state_bytes", 0, 1024);

@@ -30,7 +30,7 @@ std::vector<RankTraffic> rank_traffic(const ExchangePlan& plan, std::uint32_t gp
   for (const Transfer& transfer : plan.transfers) {
     if (transfer.from == transfer.to) continue;
     const std::size_t link = transfer.from / gpus_per_node == transfer.to / gpus_per_node ? 0 : 1;
-    const std::uint64_t bytes = transfer.elements * plan.element_bytes;
+    const std::uint64_t bytes = checked_mul(transfer.elements, plan.element_bytes);
     ranks[transfer.from].sent[link] += bytes;
     ranks[transfer.to].received[link] += bytes;
     ++ranks[transfer.from].peers[link];

@@ -81,8 +81,8 @@ std::uint64_t TomlSection::integer(const char* key, std::uint64_t low, std::uint
   return static_cast<std::uint64_t>(value->get());
 }
 
-std::uint32_t TomlSection::integer32(const char* key, std::uint64_t low, std::optional<std::uint64_t> otherwise) {
-  return static_cast<std::uint32_t>(integer(key, low, 1U << 30U, otherwise));
+std::uint32_t TomlSection::integer32(const char* key, std::uint64_t low, std::uint64_t high) {
+  return static_cast<std::uint32_t>(integer(key, low, high));
 }
 
 double TomlSection::number(const char* key, double low, double high, std::optional<double> otherwise) {

@@ -25,8 +25,7 @@ class TomlSection {
   [[nodiscard]] bool boolean(const char* key, bool otherwise);
   [[nodiscard]] std::uint64_t integer(const char* key, std::uint64_t low, std::uint64_t high,
                                       std::optional<std::uint64_t> otherwise = {});
-  [[nodiscard]] std::uint32_t integer32(const char* key, std::uint64_t low,
-                                        std::optional<std::uint64_t> otherwise = {});
+  [[nodiscard]] std::uint32_t integer32(const char* key, std::uint64_t low, std::uint64_t high);
   /// low < value ≤ high, or low ≤ value where low is 0.
   [[nodiscard]] double number(const char* key, double low, double high, std::optional<double> otherwise = {});
   [[nodiscard]] std::vector<double> numbers(const char* key);

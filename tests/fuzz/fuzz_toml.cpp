@@ -1,0 +1,28 @@
+// libFuzzer: any bytes are a model, a cluster, or refused with InvalidInput.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "orchmllm/sim/cluster.hpp"
+#include "orchmllm/sim/model_file.hpp"
+#include "orchmllm/sim/workload.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const int file = memfd_create("toml", 0);
+  const std::string path = "/proc/self/fd/" + std::to_string(file);
+  if (ftruncate(file, 0) != 0 || pwrite(file, data, size, 0) != static_cast<ssize_t>(size)) std::abort();
+  try {
+    const orch::Mllm model = orch::sim::load_model(path);
+    (void)orch::sim::fsdp_units(orch::sim::phase_shapes(model), 1);
+  } catch (const orch::Error&) {
+  }
+  try {
+    const orch::sim::Cluster cluster = orch::sim::load_cluster(path);
+    (void)cluster.gemm_flops.at(1000);
+  } catch (const orch::Error&) {
+  }
+  return 0;
+}
