@@ -11,12 +11,12 @@ using namespace orch;
 
 namespace {
 
-StepPlan any_plan(const Mllm& model, const PhaseLengths& lengths, Balancing balancing, std::uint32_t ranks) {
+StepPlan any_plan(const Mllm& model, const PhaseLengths& lengths, const StepOptions& options, std::uint32_t ranks) {
   std::vector<std::uint32_t> samples(lengths.samples());
   std::iota(samples.begin(), samples.end(), 0U);
   const auto home =
       *rc::gen::container<std::vector<std::uint32_t>>(samples.size(), rc::gen::inRange<std::uint32_t>(0, ranks));
-  return plan_step(model, lengths, samples, home, ranks, balancing);
+  return plan_step(model, lengths, samples, home, ranks, options);
 }
 
 }  // namespace
@@ -64,13 +64,13 @@ TEST_CASE("without balancing nothing moves; with the LLM alone encoders stay hom
     const Mllm model = test::plain_model();
     const PhaseLengths lengths = test::lengths_of(model, test::any_samples(*rc::gen::inRange<std::size_t>(0, 30)));
     const auto ranks = *rc::gen::inRange<std::uint32_t>(1, 7);
-    const StepPlan none = any_plan(model, lengths, {.encoders = false, .llm = false}, ranks);
+    const StepPlan none = any_plan(model, lengths, {.encoders = Balancer::home, .llm = Balancer::home}, ranks);
     for (const PhasePlan& phase : none.phases) {
       RC_ASSERT(phase.from_home.is_identity());
       RC_ASSERT(traffic(phase.input, 2).moved_bytes() == 0U);
       if (phase.output) RC_ASSERT(traffic(*phase.output, 2).moved_bytes() == 0U);
     }
-    const StepPlan llm_only = any_plan(model, lengths, {.encoders = false, .llm = true}, ranks);
+    const StepPlan llm_only = any_plan(model, lengths, {.encoders = Balancer::home, .llm = Balancer::lpt}, ranks);
     for (const PhasePlan& phase : llm_only.encoders()) RC_ASSERT(phase.from_home.is_identity());
   });
 }

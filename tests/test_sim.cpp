@@ -50,13 +50,13 @@ PhaseLengths round_lengths() {
   return test::lengths_of(round_model(), samples);
 }
 
-PlayedStep play_round(Balancing balancing) {
+PlayedStep play_round(const StepOptions& options) {
   const Mllm model = round_model();
   const PhaseLengths lengths = round_lengths();
   const Cluster cluster = round_cluster();
   std::vector<std::uint32_t> samples(8);
   std::iota(samples.begin(), samples.end(), 0U);
-  const StepPlan plan = plan_step(model, lengths, samples, home_ranks(4, 2), 4, balancing);
+  const StepPlan plan = plan_step(model, lengths, samples, home_ranks(4, 2), 4, options);
   return play_step(plan, Workload(model, lengths, cluster), cluster, {.shard = 4});
 }
 
@@ -186,7 +186,7 @@ TEST_CASE("worked example of docs/simulator.md: compute of one rank") {
 }
 
 TEST_CASE("worked example of docs/simulator.md: one step at home") {
-  const PlayedStep played = play_round({.encoders = false, .llm = false});
+  const PlayedStep played = play_round({.encoders = Balancer::home, .llm = Balancer::home});
   const StepResult& step = played.result;
   // Every exchange is empty, so the critical path is: gather vision, then compute of rank 0 throughout.
   const double gather_vision = 0.75 * 11'593'000 * 2 / 20e9 * 1e3;

@@ -13,7 +13,7 @@ namespace orch::apps {
 namespace {
 
 struct CompareOptions : RunOptions {
-  std::vector<std::string> strategies{"none", "llm-only", "orchmllm"};
+  std::vector<std::string> strategies{"none", "llm-only", "orchmllm", "movement"};
 };
 
 void compare(const CompareOptions& options) {
@@ -46,8 +46,7 @@ void add_compare_command(CLI::App& app) {
   add_run_options(*command, *options);
   command->add_option("--shard", options->shard, "Ranks that share the model's states (HSDP); 0 = all of them (FSDP)")
       ->capture_default_str();
-  command->add_option("--strategy", options->strategies, "Strategies, separated by commas: none, llm-only, orchmllm")
-      ->delimiter(',');
+  command->add_option("--strategy", options->strategies, "Strategies, separated by commas")->delimiter(',');
   command->footer(
       "Examples:\n"
       "  orch compare --trace traces/omni-demo.jsonl.gz --model mllm-84b --cluster h100-8x400g --gpus 2560 --batch 8\n"

@@ -16,7 +16,19 @@ namespace {
 
 struct PlanOptions : RunOptions {
   std::string balance = "lpt";
+  std::string placement = "total";
+  double tolerance = 0.01;
   std::string out;
+
+  [[nodiscard]] StepOptions step_options(const sim::Cluster& on) const {
+    const Balancer balancer = balance == "none"  ? Balancer::home
+                              : balance == "lpt" ? Balancer::lpt
+                                                 : Balancer::movement;
+    StepOptions step{.encoders = balancer, .llm = balancer, .ranks_per_node = on.gpus_per_node, .tolerance = tolerance};
+    if (placement == "total") step.placement = PlacementObjective::total;
+    if (placement == "bottleneck") step.placement = PlacementObjective::bottleneck;
+    return step;
+  }
 };
 
 /// Bytes that reach a phase: its raw inputs, and for the LLM the encoder outputs.
@@ -58,19 +70,20 @@ struct PhaseRow {
 
 void plan(const PlanOptions& options) {
   const RunInputs inputs = read_inputs(options);
-  const Balancing balancing = options.balance == "none" ? Balancing{false, false} : Balancing{};
+  const StepOptions step_options = options.step_options(inputs.cluster);
   const std::vector<std::uint32_t> home = home_ranks(options.ranks, options.batch);
   Sampler sampler(inputs.lengths.samples(), options.seed);
 
   Json summary = run_header("orchmllm.plan/1", options, inputs);
   summary["balance"] = options.balance;
+  summary["placement"] = options.balance == "lpt" ? options.placement : "none";
   summary["steps"] = Json::array();
   Json full = summary;
   std::vector<PhaseRow> rows(inputs.model.encoders.size() + 1);
   const auto progress = progress_line("planning step");
   for (std::uint32_t step = 0; step < options.steps; ++step) {
     const StepPlan plan =
-        plan_step(inputs.model, inputs.lengths, sampler.next(home.size()), home, options.ranks, balancing);
+        plan_step(inputs.model, inputs.lengths, sampler.next(home.size()), home, options.ranks, step_options);
     Json entry{{"step", step}, {"plan_hash", hex(plan.fingerprint())}, {"phases", Json::array()}};
     for (std::size_t phase = 0; phase < plan.phases.size(); ++phase) {
       entry["phases"].push_back(phase_json(plan, phase, inputs.cluster.gpus_per_node));
@@ -122,8 +135,19 @@ void add_plan_command(CLI::App& app) {
   auto options = std::make_shared<PlanOptions>();
   CLI::App* command = app.add_subcommand("plan", "Plan training steps: who processes which sample, and what moves");
   add_run_options(*command, *options);
-  command->add_option("--balance", options->balance, "none: stay where sampled; lpt: balance every phase")
-      ->check(CLI::IsMember({"none", "lpt"}))
+  command
+      ->add_option("--balance", options->balance,
+                   "none: stay where sampled; lpt: flattest; movement: within --tolerance of the bound, moving little")
+      ->check(CLI::IsMember({"none", "lpt", "movement"}))
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--placement", options->placement,
+          "With lpt, put batches on the nodes that hold their bytes: fewest bytes in total, or at the worst node")
+      ->check(CLI::IsMember({"none", "total", "bottleneck"}))
+      ->capture_default_str();
+  command->add_option("--tolerance", options->tolerance, "With movement: largest cost over the lower bound")
+      ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
   command->add_option("--out", options->out, "Write whole plans, assignments included, as JSON; - is standard output")
       ->type_name("FILE");

@@ -65,7 +65,7 @@ void add_simulate_command(CLI::App& app, int& exit_code) {
   add_run_options(*command, *options);
   command->add_option("--shard", options->shard, "Ranks that share the model's states (HSDP); 0 = all of them (FSDP)")
       ->capture_default_str();
-  command->add_option("--strategy", options->strategy, "none, llm-only or orchmllm")->capture_default_str();
+  command->add_option("--strategy", options->strategy, "none, llm-only, orchmllm or movement")->capture_default_str();
   command->add_option("--timeline", options->timeline, "Write a Perfetto timeline (trace-event JSON)")
       ->type_name("FILE");
   command->add_option("--timeline-ranks", options->timeline_ranks, "Ranks in the timeline (default: the first node)")

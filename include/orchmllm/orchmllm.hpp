@@ -28,7 +28,15 @@
 #include "orchmllm/balance/bounds.hpp"
 #include "orchmllm/balance/conv_packed.hpp"
 #include "orchmllm/balance/greedy.hpp"
+#include "orchmllm/balance/movement.hpp"
 #include "orchmllm/balance/padded.hpp"
+
+// placement: topology, traffic, node-wise placement
+#include "orchmllm/placement/flow.hpp"
+#include "orchmllm/placement/placement.hpp"
+#include "orchmllm/placement/topology.hpp"
+#include "orchmllm/placement/traffic_matrix.hpp"
+#include "orchmllm/placement/transport.hpp"
 
 // exchange: rearrangements and the all-to-all that carries them out
 #include "orchmllm/exchange/exchange_plan.hpp"

@@ -9,9 +9,12 @@
 namespace orch::sim {
 
 Strategy strategy(const std::string& name) {
-  const std::vector<Strategy> known{{"none", {.encoders = false, .llm = false}},
-                                    {"llm-only", {.encoders = false, .llm = true}},
-                                    {"orchmllm", {.encoders = true, .llm = true}}};
+  const StepOptions home{.encoders = Balancer::home, .llm = Balancer::home};
+  const StepOptions llm_only{.encoders = Balancer::home, .llm = Balancer::lpt, .placement = PlacementObjective::total};
+  const StepOptions published{.encoders = Balancer::lpt, .llm = Balancer::lpt, .placement = PlacementObjective::total};
+  const StepOptions movement{.encoders = Balancer::movement, .llm = Balancer::movement};
+  const std::vector<Strategy> known{
+      {"none", home}, {"llm-only", llm_only}, {"orchmllm", published}, {"movement", movement}};
   std::string names;
   for (const Strategy& candidate : known) {
     if (candidate.name == name) return candidate;
@@ -79,9 +82,11 @@ StrategyResult simulate(const Mllm& model, const Workload& workload, const Clust
   Sampler sampler(workload.lengths().samples(), configuration.seed);
   Fingerprint hash;
   const std::vector<std::uint32_t> home = home_ranks(configuration.ranks, configuration.batch);
+  StepOptions options = strategy.options;
+  options.ranks_per_node = cluster.gpus_per_node;
   for (std::uint32_t step = 0; step < configuration.steps; ++step) {
     const StepPlan plan =
-        plan_step(model, workload.lengths(), sampler.next(home.size()), home, configuration.ranks, strategy.balancing);
+        plan_step(model, workload.lengths(), sampler.next(home.size()), home, configuration.ranks, options);
     hash.add(plan.fingerprint());
     const PlayedStep played = play_step(plan, workload, cluster, configuration.sharding);
     add_step(result, plan, played.result, step);

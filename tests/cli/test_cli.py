@@ -127,7 +127,7 @@ class Cli(unittest.TestCase):
         out = json.loads(self.good("compare", "--trace", DEMO, *SMALL, "--json", "-"))
         self.assertEqual(out["schema"], "orchmllm.compare/1")
         check_schema("compare", out)
-        self.assertEqual([s["name"] for s in out["strategies"]], ["none", "llm-only", "orchmllm"])
+        self.assertEqual([s["name"] for s in out["strategies"]], ["none", "llm-only", "orchmllm", "movement"])
         for strategy in out["strategies"]:
             for key in ("mfu", "step_seconds", "tokens_per_second_per_gpu", "idle_fraction", "exchange_seconds",
                         "inter_node_bytes", "peak_memory_bytes", "oom"):
@@ -139,10 +139,11 @@ class Cli(unittest.TestCase):
             self.assertAlmostEqual(sum(steps) / len(steps), strategy["step_seconds"])
             flops = sum(step["model_flops"] for step in strategy["steps"])
             self.assertAlmostEqual(strategy["mfu"], flops / (sum(steps) * 16 * 989e12))
-        none, llm_only, balanced = out["strategies"]
+        none, llm_only, balanced, movement = out["strategies"]
         self.assertEqual(none["inter_node_bytes"], 0)
         self.assertLess(balanced["step_seconds"], llm_only["step_seconds"])
         self.assertLess(llm_only["step_seconds"], none["step_seconds"])
+        self.assertLess(movement["inter_node_bytes"], balanced["inter_node_bytes"])
 
     def test_same_seed_same_bytes(self):
         def run(seed):

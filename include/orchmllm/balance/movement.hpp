@@ -9,15 +9,16 @@
 // The certificate bounds movement too: whatever meets the same limit must take the surplus of every node and rank away,
 // and the cheapest bytes that do are a fractional knapsack.
 // Units: costs as in cost/, bytes are what a sample's move puts on a link. Complexity: O(n log n) and a few passes.
-// Guarantee: `met` says whether the limit holds; if neither this nor LPT reaches it, the flatter of both is returned.
+// Guarantee: `met` says whether the limit holds; if it does not, no solver here reached it and the flattest is
+// returned.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
-#include <optional>
+#include <map>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -28,6 +29,7 @@
 #include "orchmllm/balance/greedy.hpp"
 #include "orchmllm/base/cost.hpp"
 #include "orchmllm/base/sort.hpp"
+#include "orchmllm/placement/flow.hpp"
 #include "orchmllm/placement/topology.hpp"
 
 namespace orch {
@@ -90,6 +92,7 @@ class Mover {
     shed_nodes();
     for (std::uint32_t node = 0; node < topology_.nodes(); ++node) shed_ranks(node);
     swap_everywhere();
+    repack();
     return_home();
   }
 
@@ -290,6 +293,61 @@ class Mover {
     return true;
   }
 
+  /// Ranks still above the limit are packed anew by LPT, each together with as few of the emptiest ranks as will do.
+  void repack() {
+    std::vector<std::uint32_t> by_load(topology_.ranks());
+    for (std::uint32_t rank = 0; rank < topology_.ranks(); ++rank) {
+      if (load_[rank] <= limit_) continue;
+      std::iota(by_load.begin(), by_load.end(), 0U);
+      std::sort(by_load.begin(), by_load.end(),
+                [&](std::uint32_t a, std::uint32_t b) { return load_[a] != load_[b] ? load_[a] < load_[b] : a < b; });
+      std::erase(by_load, rank);
+      by_load.insert(by_load.begin(), rank);
+      for (std::size_t pool = 4; !repack_pool(std::span(by_load).first(std::min(pool, by_load.size()))); pool *= 2) {
+        if (pool >= by_load.size()) return;  // not even all ranks together
+      }
+    }
+  }
+
+  /// False, and nothing changed, if LPT does not bring the samples of `pool` under the limit.
+  bool repack_pool(std::span<const std::uint32_t> pool) {
+    Samples samples;
+    for (const std::uint32_t rank : pool) samples.insert(samples.end(), on_rank_[rank].begin(), on_rank_[rank].end());
+    std::sort(samples.begin(), samples.end());
+    std::vector<Cost> costs(samples.size());
+    for (std::size_t i = 0; i < samples.size(); ++i) costs[i] = costs_[samples[i]];
+    const Assignment packed = greedy(costs, static_cast<std::uint32_t>(pool.size()));
+    if (packed.max_cost() > limit_) return false;
+
+    // Batches go where most of their bytes are at home: node first, then rank.
+    constexpr std::uint64_t node_weight = 16;
+    std::map<std::uint32_t, std::vector<std::uint32_t>> places_of_node;
+    for (std::uint32_t place = 0; place < pool.size(); ++place)
+      places_of_node[topology_.node_of[pool[place]]].push_back(place);
+    std::vector<std::map<std::uint32_t, std::uint64_t>> weight(pool.size());
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      const std::uint32_t home = home_[samples[i]];
+      const auto near = places_of_node.find(topology_.node_of[home]);
+      if (near == places_of_node.end()) continue;
+      for (const std::uint32_t place : near->second) {
+        weight[packed.rank_of[i]][place] += bytes_[samples[i]] * (pool[place] == home ? node_weight + 1 : node_weight);
+      }
+    }
+    TrafficMatrix matrix;
+    matrix.places = static_cast<std::uint32_t>(pool.size());
+    for (const auto& row : weight) {
+      for (const auto& [place, bytes] : row) matrix.entries.push_back({place, bytes});
+      matrix.first.push_back(matrix.entries.size());
+    }
+    const std::vector<std::uint32_t> one_each(pool.size(), 1);
+    const std::vector<std::uint32_t> place_of = placement::transport(matrix, one_each);
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      const std::uint32_t to = pool[place_of[packed.rank_of[i]]];
+      if (rank_of_[samples[i]] != to) move(samples[i], to);
+    }
+    return true;
+  }
+
   /// Samples that were moved and whose home, or home node, has room again; most bytes first.
   void return_home() {
     Samples moved;
@@ -366,7 +424,12 @@ inline void count_movement(Movement& result, std::span<const std::uint32_t> home
   result.assignment = {ranks, mover.rank_of(), rank_costs(costs, mover.rank_of(), ranks), bound, "movement"};
   if (result.assignment.max_cost() > result.limit) {
     Assignment flat = greedy(costs, ranks);
-    if (flat.max_cost() < result.assignment.max_cost()) result.assignment = std::move(flat);
+    if (flat.max_cost() < result.assignment.max_cost()) {
+      const Placement placed = placement::place_total(traffic_matrix(home_rank, flat.rank_of, bytes, ranks), topology);
+      for (std::uint32_t& rank : flat.rank_of) rank = placed.rank_of[rank];
+      flat.rank_cost = rank_costs(costs, flat.rank_of, ranks);
+      result.assignment = std::move(flat);
+    }
   }
   result.met = result.assignment.max_cost() <= result.limit;
   detail::count_movement(result, home_rank, bytes, topology);

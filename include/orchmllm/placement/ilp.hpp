@@ -20,11 +20,9 @@
 #include <string>
 #include <vector>
 
-#include "orchmllm/placement/flow.hpp"
+#include "orchmllm/placement/placement.hpp"
 
 namespace orch {
-
-enum class PlacementObjective : std::uint8_t { total, bottleneck };
 
 struct IlpOptions {
   PlacementObjective objective = PlacementObjective::total;

@@ -2,7 +2,9 @@
 //
 //   none       every sample is processed where it was sampled
 //   llm-only   the LLM phase is balanced, encoders are not (what balancing before sampling can reach)
-//   orchmllm   every phase is balanced, encoder outputs go straight to the LLM's layout
+//   orchmllm   every phase is balanced by LPT, batches are placed node by node, encoder outputs go straight to the
+//              LLM's layout (the published method)
+//   movement   every phase is balanced within 1 % of its bound, moving as little as possible
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -21,7 +23,7 @@ namespace orch::sim {
 
 struct Strategy {
   std::string name;
-  Balancing balancing;
+  StepOptions options;
 };
 
 /// Throws InvalidInput that lists the known names.
