@@ -47,13 +47,13 @@ namespace orch::balance {
 
   std::vector<std::uint32_t> rank_of(samples.size());
   std::vector<ConvPackedCost::Batch> batches(ranks);
-  detail::LeastLoaded least(ranks);
+  detail::LeastTree<detail::PairedLoad> least(ranks);
   for (const std::uint32_t position : by_longest) {
     const std::uint32_t sample = by_cost[position];
-    const std::uint32_t rank = least.top();
+    const std::uint32_t rank = least.rank();
     rank_of[sample] = rank;
     batches[rank] = ConvPackedCost::merge(batches[rank], samples[sample]);
-    least.update_top(cost(batches[rank]));
+    least.update(rank, cost(batches[rank]));
   }
   std::vector<Cost> rank_cost = conv_packed_rank_costs(samples, rank_of, ranks, cost);
   return {ranks, std::move(rank_of), std::move(rank_cost), lower_bound(alone, by_cost, ranks), "conv-packed-greedy"};

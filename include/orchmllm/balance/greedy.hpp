@@ -11,6 +11,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -24,57 +26,85 @@ namespace orch::balance {
 
 namespace detail {
 
-/// Ranks ordered by (load, rank); the least loaded one is on top. A four-way heap: half the levels of a binary one,
-/// and the four children share a cache line.
-class LeastLoaded {
+/// The least of (load, rank) over all ranks, while single loads change: a complete binary tree whose inner nodes hold
+/// the smaller of their children. An update walks from leaf to root; which words it reads is known beforehand, so there
+/// is no branch to mispredict and no load to wait for.
+template <class Word>
+class LeastTree {
  public:
-  explicit LeastLoaded(std::uint32_t ranks) : heap_(ranks) {
-    for (std::uint32_t rank = 0; rank < ranks; ++rank) heap_[rank] = {0, rank};
+  explicit LeastTree(std::uint32_t ranks) : leaves_(std::bit_ceil(ranks)), node_(2 * std::size_t{leaves_}, Word::largest()) {
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) node_[leaves_ + rank] = Word::of(0, rank, leaves_);
+    for (std::size_t i = leaves_; i-- > 1;) node_[i] = std::min(node_[2 * i], node_[2 * i + 1]);
   }
 
-  [[nodiscard]] std::uint32_t top() const { return heap_[0].rank; }
-  [[nodiscard]] Cost load() const { return heap_[0].load; }
+  [[nodiscard]] std::uint32_t rank() const { return node_[1].rank(leaves_); }
+  [[nodiscard]] Cost load() const { return node_[1].load(leaves_); }
 
-  /// Replaces the top's load, which may only grow.
-  void update_top(Cost load) {
-    const Entry moved{load, heap_[0].rank};
-    std::size_t hole = 0;
-    const std::size_t n = heap_.size();
-    for (std::size_t first = 1; first < n; first = 4 * hole + 1) {
-      std::size_t least = first;
-      const std::size_t last = first + 4 < n ? first + 4 : n;
-      for (std::size_t child = first + 1; child < last; ++child) {
-        if (heap_[child] < heap_[least]) least = child;
-      }
-      if (moved < heap_[least]) break;
-      heap_[hole] = heap_[least];
-      hole = least;
+  void update(std::uint32_t rank, Cost load) {
+    std::size_t i = leaves_ + rank;
+    Word least = Word::of(load, rank, leaves_);
+    node_[i] = least;
+    for (; i > 1; i /= 2) {
+      least = std::min(least, node_[i ^ 1]);
+      node_[i / 2] = least;
     }
-    heap_[hole] = moved;
   }
 
  private:
-  struct Entry {
-    Cost load = 0;
-    std::uint32_t rank = 0;
-    [[nodiscard]] bool operator<(const Entry& other) const {
-      return load != other.load ? load < other.load : rank < other.rank;
-    }
-  };
-  std::vector<Entry> heap_;
+  std::size_t leaves_;  ///< a power of two
+  std::vector<Word> node_;
 };
+
+/// Load and rank in one 64-bit word: load · leaves + rank.
+struct PackedLoad {
+  Cost word = 0;
+  static PackedLoad largest() { return {~Cost{0}}; }
+  static PackedLoad of(Cost load, std::uint32_t rank, std::size_t leaves) { return {load * leaves + rank}; }
+  [[nodiscard]] std::uint32_t rank(std::size_t leaves) const { return static_cast<std::uint32_t>(word & (leaves - 1)); }
+  [[nodiscard]] Cost load(std::size_t leaves) const { return word >> std::countr_zero(leaves); }
+  friend auto operator<=>(const PackedLoad&, const PackedLoad&) = default;
+};
+
+/// The same for loads that leave no bits for the rank.
+struct PairedLoad {
+  Cost value = 0;
+  std::uint32_t owner = 0;
+  static PairedLoad largest() { return {~Cost{0}, ~std::uint32_t{0}}; }
+  static PairedLoad of(Cost load, std::uint32_t rank, std::size_t) { return {load, rank}; }
+  [[nodiscard]] std::uint32_t rank(std::size_t) const { return owner; }
+  [[nodiscard]] Cost load(std::size_t) const { return value; }
+  friend auto operator<=>(const PairedLoad&, const PairedLoad&) = default;
+};
+
+/// Whether any sum of up to `total` fits beside a rank number.
+[[nodiscard]] inline bool packs(Cost total, std::uint32_t ranks) {
+  return std::bit_width(total) + std::countr_zero(std::bit_ceil(ranks)) < 64;
+}
+
+template <class Word>
+[[nodiscard]] std::vector<std::uint32_t> lpt(std::span<const Cost> costs, std::span<const std::uint32_t> order,
+                                             std::uint32_t ranks) {
+  std::vector<std::uint32_t> rank_of(costs.size());
+  LeastTree<Word> least(ranks);
+  for (const std::uint32_t sample : order) {
+    const std::uint32_t rank = least.rank();
+    rank_of[sample] = rank;
+    least.update(rank, checked_add(least.load(), costs[sample]));
+  }
+  return rank_of;
+}
+
+[[nodiscard]] inline std::vector<std::uint32_t> lpt(std::span<const Cost> costs, std::span<const std::uint32_t> order,
+                                                    std::uint32_t ranks) {
+  return packs(checked_sum(costs), ranks) ? lpt<PackedLoad>(costs, order, ranks) : lpt<PairedLoad>(costs, order, ranks);
+}
 
 }  // namespace detail
 
 [[nodiscard]] inline Assignment greedy(std::span<const Cost> costs, std::uint32_t ranks) {
   require_ranks(ranks);
   const std::vector<std::uint32_t> order = descending_order(costs);
-  std::vector<std::uint32_t> rank_of(costs.size());
-  detail::LeastLoaded least(ranks);
-  for (const std::uint32_t sample : order) {
-    rank_of[sample] = least.top();
-    least.update_top(checked_add(least.load(), costs[sample]));
-  }
+  std::vector<std::uint32_t> rank_of = detail::lpt(costs, order, ranks);
   std::vector<Cost> rank_cost = rank_costs(costs, rank_of, ranks);
   return {ranks, std::move(rank_of), std::move(rank_cost), lower_bound(costs, order, ranks), "greedy"};
 }
