@@ -281,6 +281,44 @@ TEST_CASE("the bound on the step holds for the best plan there is") {
   });
 }
 
+TEST_CASE("more bins than the search looks at: each sample still in a bin with room") {
+  test::check_property("greedy onto many bins", [] {
+    // The least loaded bins are everywhere and have no room for most samples.
+    Random random(*rc::gen::arbitrary<std::uint64_t>());
+    std::vector<Cost> loads(2000);
+    std::vector<std::uint64_t> rooms(loads.size());
+    for (std::size_t bin = 0; bin < loads.size(); ++bin) {
+      const bool roomy = random.below(4) == 0 || bin == 1999;
+      rooms[bin] = roomy ? 200 : 1;
+      loads[bin] = roomy ? 1 + random.below(100) : 0;
+    }
+    std::vector<std::uint64_t> tokens(40);
+    for (std::uint64_t& length : tokens) length = random.below(6);
+    std::vector<std::uint32_t> order(tokens.size());
+    std::iota(order.begin(), order.end(), 0U);
+    const auto bin_of = balance::greedy_onto(std::vector<Cost>(tokens.size(), 3), tokens, order, loads, rooms);
+    RC_ASSERT(bin_of.has_value());  // one roomy bin takes all of them
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      RC_ASSERT(rooms[(*bin_of)[i]] >= tokens[i]);
+      rooms[(*bin_of)[i]] -= tokens[i];
+    }
+  });
+}
+
+TEST_CASE("the same plan from every compiler and optimisation level") {
+  Random random(11);
+  Batch batch{.ranks = 24};
+  for (std::uint32_t i = 0; i < 24 * 20; ++i) {
+    const std::uint64_t tokens = 1 + random.below(1 + random.below(4000));
+    batch.tokens.push_back(tokens);
+    batch.costs.push_back(300 * tokens + tokens * tokens);
+    batch.home.push_back(i % 24);
+  }
+  // Whoever changes the planner changes these values; no compiler, library or machine may.
+  CHECK(hex(solve(batch, {.token_cap = 6000}).fingerprint()) == "0cd79053b76e7e82");
+  CHECK(hex(solve(batch, {.token_cap = 6000, .may_move = true}).fingerprint()) == "ec23eb9083347b4c");
+}
+
 TEST_CASE("heavy tails: close to the bound, with ranks free and with ranks fixed") {
   for (const std::uint64_t seed : {1U, 2U, 3U}) {
     for (const bool may_move : {false, true}) {

@@ -187,6 +187,16 @@ TEST_CASE("a sample above the mean is split until it fits under it") {
   CHECK(plan.max_cost() == 280'000);
 }
 
+TEST_CASE("the same plan from every compiler and optimisation level") {
+  Random random(11);
+  std::vector<std::uint64_t> lengths(640);
+  for (std::uint64_t& length : lengths) length = 1 + random.below(1 + random.below(1 + random.below(40000)));
+  // Whoever changes the planner changes this value; no compiler, library or machine may.
+  const SplitPlan plan = balance::split(lengths, 64, {.alpha = 10, .beta = 1});
+  CHECK(plan.splits.size() > 4);
+  CHECK(hex(plan.fingerprint()) == "e5f6ebdd171a0862");
+}
+
 TEST_CASE("heavy tails: the mean is what counts after splitting") {
   const PackedCost cost{.alpha = 24576, .beta = 1};
   for (const std::uint32_t ranks : {320U, 2560U}) {

@@ -4,9 +4,10 @@
 // Where some of the work is fixed (split samples, long samples that set the pace of a micro-batch), the rest is
 // balanced around it. A bin that should end up smaller than the others gets a head start: a larger initial load.
 // Units: loads and costs in the cost model's unit, rooms in tokens. Ties go to the lower bin, equal costs in input
-// order: the result is unique. Complexity: O(n log b) for b bins; finding room is O(b) a sample in the worst case,
-// O(log b) where the least loaded bins are also the emptiest. Guarantee: largest final load ≤ max(initial loads, mean
-// of all final loads + (1 − 1/b) · largest cost) without rooms (Graham's argument for list scheduling).
+// order: the result is unique. Complexity: O(n log b) for b bins. Guarantee: largest final load ≤ max(initial loads,
+// mean of all final loads + (1 − 1/b) · largest cost) without rooms (Graham's argument for list scheduling). With
+// rooms, the bin is the least loaded one that has room as long as the search for it is short (LoadTree), and some bin
+// that has room otherwise.
 //
 //   const std::vector<orch::Cost> costs{5, 4, 3}, loads{6, 0};
 //   orch::balance::greedy_onto(costs, loads);  // {1, 1, 0}: final loads 9 and 9
@@ -44,7 +45,9 @@ class LoadTree {
 
   [[nodiscard]] Cost load(std::uint32_t bin) const { return nodes_[leaves_ + bin].load; }
 
-  /// The least loaded bin whose room is at least `tokens`, ties to the lower bin; nothing where no bin has it.
+  /// The least loaded bin whose room is at least `tokens`, ties to the lower bin; nothing where no bin has it. The
+  /// search ends after `search_limit` nodes with the best bin seen so far: plans stay fast where loads
+  /// and rooms have nothing to do with each other.
   [[nodiscard]] std::optional<std::uint32_t> least_loaded(std::uint64_t tokens) const {
     if (nodes_[1].room < tokens) return std::nullopt;
     std::size_t node = 1;
@@ -77,12 +80,17 @@ class LoadTree {
     nodes_[node] = {std::min(left.load, right.load), std::max(left.room, right.room)};
   }
 
-  /// Depth first, less loaded child first; a subtree is left out where it has no room or cannot beat the best so far.
+  static constexpr std::size_t search_limit = 512;
+
+  /// Depth first, less loaded child first; a subtree is left out where it has no room or cannot beat the best so far. A
+  /// subtree that has room has a bin with room, so the first descent ends in one.
   [[nodiscard]] std::uint32_t search(std::uint64_t tokens) const {
     std::size_t best = 0;  // 0 = none yet; leaves are ordered by (load, index)
+    std::size_t visited = 0;
     const auto visit = [&](const auto& self, std::size_t node) -> void {
-      if (nodes_[node].room < tokens) return;
+      if (nodes_[node].room < tokens || visited == search_limit) return;
       if (best != 0 && nodes_[node].load > nodes_[best].load) return;
+      ++visited;
       if (node >= leaves_) {
         if (best == 0 || nodes_[node].load < nodes_[best].load || node < best) best = node;
         return;

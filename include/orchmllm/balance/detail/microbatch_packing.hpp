@@ -124,8 +124,8 @@ struct Pace {
   return pace;
 }
 
-/// Slots for the samples of one group: by cost around the pace, else by tokens, else first fit, else exhaustively.
-/// Writes nothing but the result; `slot_of` of the pace tells where the long samples are.
+/// Slots for the samples of one group, by position in `by_cost`: around the samples that set the pace by descending
+/// cost, else by descending tokens, else first fit; then without regard to the pace; then exhaustively.
 [[nodiscard]] inline std::pair<Fit, std::vector<std::uint32_t>> pack_group(const PackInput& in, const PackGroup& group,
                                                                            const Pace& pace) {
   const std::size_t n = group.by_cost.size();
@@ -152,20 +152,29 @@ struct Pace {
       rooms[pace.slot_of[sample]] -= tokens[i];
     }
   }
-  if (auto slot_of = greedy_onto(cost, tokens, rest, loads, rooms)) {
-    for (std::uint32_t i = 0; i < n; ++i) {
-      if (pace.slot_of[group.by_cost[i]] != unplaced) (*slot_of)[i] = pace.slot_of[group.by_cost[i]];
-    }
-    return {Fit::found, std::move(*slot_of)};
-  }
   const std::vector<std::uint32_t> by_tokens = descending_order(tokens);
-  if (auto slot_of = greedy_onto(cost, tokens, by_tokens, head_start, room)) return {Fit::found, std::move(*slot_of)};
-
+  std::vector<std::uint32_t> rest_by_tokens;
+  for (const std::uint32_t i : by_tokens) {
+    if (pace.slot_of[group.by_cost[i]] == unplaced) rest_by_tokens.push_back(i);
+  }
   // First fit: the lowest bin that has room is the least loaded one where a bin's load is its number.
   std::vector<Cost> number(slots);
   std::iota(number.begin(), number.end(), Cost{0});
-  if (auto slot_of = greedy_onto(std::vector<Cost>(n, 0), tokens, by_tokens, number, room)) {
-    return {Fit::found, std::move(*slot_of)};
+  const std::vector<Cost> free(n, 0);
+
+  auto around = greedy_onto(cost, tokens, rest, loads, rooms);
+  if (!around) around = greedy_onto(cost, tokens, rest_by_tokens, loads, rooms);
+  if (!around) around = greedy_onto(free, tokens, rest_by_tokens, number, rooms);
+  if (around) {
+    for (std::uint32_t i = 0; i < n; ++i) {
+      if (pace.slot_of[group.by_cost[i]] != unplaced) (*around)[i] = pace.slot_of[group.by_cost[i]];
+    }
+    return {Fit::found, std::move(*around)};
+  }
+  if (rest.size() < n) {
+    auto anew = greedy_onto(cost, tokens, by_tokens, head_start, room);
+    if (!anew) anew = greedy_onto(free, tokens, by_tokens, number, room);
+    if (anew) return {Fit::found, std::move(*anew)};
   }
   constexpr std::size_t exhaustive_samples = 40;
   if (n > exhaustive_samples) return {Fit::unknown, {}};
@@ -423,7 +432,7 @@ class DensestSamples {
       first = std::min(first, static_cast<std::size_t>(less - tokens_from.begin()) - 1);
     }
     if (first < n) bounds.largest[j] = in.costs[order[first]];
-    bounds.rest[j] = ceil_div(densest.total() - densest.most(before), in.width);
+    bounds.rest[j] = ceil_div(densest.total() - (j == 0 ? 0 : densest.most(before)), in.width);
     std::uint64_t taken = 0;
     if (__builtin_mul_overflow(in.cap, std::uint64_t{in.width}, &taken) || taken > tokens_from[0] - before) {
       before = tokens_from[0];
