@@ -236,6 +236,21 @@ TEST_CASE("the number of micro-batches is the smallest there is, and proven so")
   });
 }
 
+TEST_CASE("where greedy packing and the bounds fall short, exhaustive search decides") {
+  const auto on_one_rank = [](const std::vector<std::uint64_t>& tokens, std::uint64_t cap) {
+    return balance::microbatches(tokens, tokens, std::vector<std::uint32_t>(tokens.size(), 0), 1, {.token_cap = cap});
+  };
+  // Fits into three exactly; first fit decreasing needs four.
+  const MicrobatchPlan packed = on_one_rank({44, 24, 24, 22, 21, 17, 8, 8, 6, 6}, 60);
+  CHECK(packed.microbatches == 3);
+  CHECK(packed.smallest_proven);
+  // 40 tokens, no sample above half of the cap, at most four above a third: all bounds say two. No sum is 20.
+  const MicrobatchPlan impossible = on_one_rank({9, 9, 9, 7, 6}, 20);
+  CHECK(impossible.microbatches == 3);
+  CHECK(impossible.microbatches_bound == 3);
+  CHECK(impossible.smallest_proven);
+}
+
 TEST_CASE("the bound on the step holds for the best plan there is") {
   test::check_property("step cost against brute force", [] {
     const Batch batch = any_batch(5, 3);
