@@ -8,6 +8,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <limits>
 #include <numeric>
@@ -124,8 +125,29 @@ struct Pace {
   return pace;
 }
 
+/// `samples` by descending share of a micro-batch, in cost or in tokens, whichever is larger: what is hard to place for
+/// either reason comes early.
+[[nodiscard]] inline std::vector<std::uint32_t> by_larger_share(std::span<const Cost> cost,
+                                                                std::span<const std::uint64_t> tokens,
+                                                                std::span<const std::uint32_t> samples, Cost level,
+                                                                std::uint64_t cap) {
+  // Shares in units of 2^-24, by shifting both sides down where the product would not fit.
+  const auto share = [](std::uint64_t part, std::uint64_t whole) -> std::uint64_t {
+    const int shift = std::max(0, static_cast<int>(std::bit_width(part)) - 40);
+    return ((part >> shift) << 24U) / std::max<std::uint64_t>(whole >> shift, 1);
+  };
+  std::vector<Cost> larger(samples.size());
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    larger[i] = std::max(share(cost[samples[i]], level), share(tokens[samples[i]], cap));
+  }
+  std::vector<std::uint32_t> order = descending_order(larger);
+  for (std::uint32_t& position : order) position = samples[position];
+  return order;
+}
+
 /// Slots for the samples of one group, by position in `by_cost`: around the samples that set the pace by descending
-/// cost, else by descending tokens, else first fit; then without regard to the pace; then exhaustively.
+/// cost, else by the larger share, by descending tokens, or first fit; then without regard to the pace; then
+/// exhaustively.
 [[nodiscard]] inline std::pair<Fit, std::vector<std::uint32_t>> pack_group(const PackInput& in, const PackGroup& group,
                                                                            const Pace& pace) {
   const std::size_t n = group.by_cost.size();
@@ -163,6 +185,8 @@ struct Pace {
   const std::vector<Cost> free(n, 0);
 
   auto around = greedy_onto(cost, tokens, rest, loads, rooms);
+  if (!around)
+    around = greedy_onto(cost, tokens, by_larger_share(cost, tokens, rest, pace.level[0], in.cap), loads, rooms);
   if (!around) around = greedy_onto(cost, tokens, rest_by_tokens, loads, rooms);
   if (!around) around = greedy_onto(free, tokens, rest_by_tokens, number, rooms);
   if (around) {
