@@ -23,13 +23,24 @@
 #include "orchmllm/cost/padded.hpp"
 #include "orchmllm/cost/shape.hpp"
 
-// balance: assignments with certificates, and their solvers
+// balance: assignments with certificates, and their solvers; balance() chooses
 #include "orchmllm/balance/assignment.hpp"
+#include "orchmllm/balance/balance.hpp"
+#include "orchmllm/balance/bins_bound.hpp"
 #include "orchmllm/balance/bounds.hpp"
+#include "orchmllm/balance/constrained.hpp"
+#include "orchmllm/balance/constraints.hpp"
 #include "orchmllm/balance/conv_packed.hpp"
+#include "orchmllm/balance/exact.hpp"
 #include "orchmllm/balance/greedy.hpp"
+#include "orchmllm/balance/greedy_onto.hpp"
+#include "orchmllm/balance/karmarkar_karp.hpp"
+#include "orchmllm/balance/microbatch.hpp"
 #include "orchmllm/balance/movement.hpp"
 #include "orchmllm/balance/padded.hpp"
+#include "orchmllm/balance/quadratic.hpp"
+#include "orchmllm/balance/refine.hpp"
+#include "orchmllm/balance/split.hpp"
 
 // placement: topology, traffic, node-wise placement
 #include "orchmllm/placement/flow.hpp"

@@ -61,7 +61,7 @@ struct PackedLoad {
   static PackedLoad largest() { return {~Cost{0}}; }
   static PackedLoad of(Cost load, std::uint32_t rank, std::size_t leaves) { return {load * leaves + rank}; }
   [[nodiscard]] std::uint32_t rank(std::size_t leaves) const { return static_cast<std::uint32_t>(word & (leaves - 1)); }
-  [[nodiscard]] Cost load(std::size_t leaves) const { return word >> std::countr_zero(leaves); }
+  [[nodiscard]] Cost load(std::size_t leaves) const { return word >> static_cast<unsigned>(std::countr_zero(leaves)); }
   friend auto operator<=>(const PackedLoad&, const PackedLoad&) = default;
 };
 
@@ -78,7 +78,8 @@ struct PairedLoad {
 
 /// Whether any sum of up to `total` fits beside a rank number.
 [[nodiscard]] inline bool packs(Cost total, std::uint32_t ranks) {
-  return std::bit_width(total) + std::countr_zero(std::bit_ceil(ranks)) < 64;
+  const auto rank_bits = static_cast<unsigned>(std::countr_zero(std::bit_ceil(ranks)));
+  return static_cast<unsigned>(std::bit_width(total)) + rank_bits < 64;
 }
 
 template <class Word>
