@@ -17,9 +17,8 @@ namespace reference {
 inline std::vector<std::uint32_t> lpt(std::span<const std::uint64_t> costs, std::uint32_t ranks) {
   std::vector<std::uint32_t> order(costs.size());
   std::iota(order.begin(), order.end(), 0U);
-  std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return costs[a] != costs[b] ? costs[a] > costs[b] : a < b;
-  });
+  std::sort(order.begin(), order.end(),
+            [&](std::uint32_t a, std::uint32_t b) { return costs[a] != costs[b] ? costs[a] > costs[b] : a < b; });
   using Load = std::pair<std::uint64_t, std::uint32_t>;
   std::priority_queue<Load, std::vector<Load>, std::greater<>> heap;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) heap.push({0, rank});

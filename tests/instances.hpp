@@ -48,13 +48,16 @@ inline rc::Gen<std::uint64_t> any_length() {
 /// Folder of inputs that are not part of the project, or nothing where it is absent (said once, loudly).
 inline std::optional<std::filesystem::path> shared_folder() {
   const char* given = std::getenv("ORCHMLLM_SHARED");
-  const std::filesystem::path folder =
-      given != nullptr ? std::filesystem::path(given) : std::filesystem::path(ORCHMLLM_SOURCE_DIR).parent_path() / "shared";
+  const std::filesystem::path folder = given != nullptr
+                                           ? std::filesystem::path(given)
+                                           : std::filesystem::path(ORCHMLLM_SOURCE_DIR).parent_path() / "shared";
   if (std::filesystem::is_directory(folder)) return folder;
   std::cerr << "SKIPPED: no folder " << folder << "; set ORCHMLLM_SHARED to run the checks on shared inputs\n";
   return std::nullopt;
 }
 
-inline nlohmann::json read_json(const std::filesystem::path& path) { return nlohmann::json::parse(std::ifstream(path)); }
+inline nlohmann::json read_json(const std::filesystem::path& path) {
+  return nlohmann::json::parse(std::ifstream(path));
+}
 
 }  // namespace orch::test

@@ -82,9 +82,8 @@ TEST_CASE("convolution + packed: true costs and a true bound") {
     const ConvPackedCost cost{.conv_alpha = *rc::gen::inRange<Cost>(0, 5), .packed = {.alpha = 2, .beta = 1}};
     std::vector<ConvPackedCost::Batch> samples;
     for (std::size_t i = 0; i < n; ++i) {
-      samples.push_back(cost.batch(
-          *rc::gen::container<std::vector<std::uint32_t>>(*rc::gen::inRange<std::size_t>(0, 4),
-                                                          rc::gen::inRange<std::uint32_t>(0, 50))));
+      samples.push_back(cost.batch(*rc::gen::container<std::vector<std::uint32_t>>(
+          *rc::gen::inRange<std::size_t>(0, 4), rc::gen::inRange<std::uint32_t>(0, 50))));
     }
     const Assignment plan = balance::conv_packed(samples, ranks, cost);
     assert_valid(plan, n, ranks);
@@ -110,7 +109,8 @@ TEST_CASE("shared cases") {
     const std::string name = test_case.at("name");
     // Counts, capacity, speeds, groups, micro-batches and movement have solvers of their own.
     bool applies = test_case.contains("lengths");
-    for (const auto* key : {"counts", "capacity", "speeds", "groups", "min_per_rank"}) applies &= !test_case.contains(key);
+    for (const auto* key : {"counts", "capacity", "speeds", "groups", "min_per_rank"})
+      applies &= !test_case.contains(key);
     if (!applies) continue;
     ++ran;
     CAPTURE(name);

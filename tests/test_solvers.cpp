@@ -1,4 +1,5 @@
-// The solvers behind balance(): Karmarkar–Karp, refinement, constraints, branch and bound, the published quadratic greedy.
+// The solvers behind balance(): Karmarkar–Karp, refinement, constraints, branch and bound, the published quadratic
+// greedy.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -14,7 +15,9 @@ using namespace orch;
 
 namespace {
 
-Cost max_of(const std::vector<Cost>& costs) { return costs.empty() ? 0 : *std::max_element(costs.begin(), costs.end()); }
+Cost max_of(const std::vector<Cost>& costs) {
+  return costs.empty() ? 0 : *std::max_element(costs.begin(), costs.end());
+}
 
 void assert_valid(const Assignment& plan, std::span<const Cost> costs, std::uint32_t ranks) {
   RC_ASSERT(plan.rank_of.size() == costs.size());
@@ -70,13 +73,15 @@ std::optional<Cost> judge(const Owned& o, std::span<const std::uint32_t> rank_of
     load[rank_of[i]] += o.costs[i];
     ++count[rank_of[i]];
     if (!o.weights.empty()) weight[rank_of[i]] += o.weights[i];
-    if (!o.groups.empty() && rank_of_group.emplace(o.groups[i], rank_of[i]).first->second != rank_of[i]) return std::nullopt;
+    if (!o.groups.empty() && rank_of_group.emplace(o.groups[i], rank_of[i]).first->second != rank_of[i])
+      return std::nullopt;
   }
   const auto [least, most] = std::minmax_element(count.begin(), count.end());
   if (*least < o.constraints.min_per_rank || *most > o.constraints.max_per_rank) return std::nullopt;
   if (o.constraints.counts == Counts::equal && *least != *most) return std::nullopt;
   if (o.constraints.counts == Counts::near_equal && *most - *least > 1) return std::nullopt;
-  if (!o.weights.empty() && *std::max_element(weight.begin(), weight.end()) > o.constraints.capacity) return std::nullopt;
+  if (!o.weights.empty() && *std::max_element(weight.begin(), weight.end()) > o.constraints.capacity)
+    return std::nullopt;
   if (!o.speeds.empty()) {
     const Cost fastest = *std::max_element(o.speeds.begin(), o.speeds.end());
     for (std::uint32_t rank = 0; rank < o.ranks; ++rank) load[rank] = ceil_div(load[rank] * fastest, o.speeds[rank]);
@@ -154,7 +159,8 @@ TEST_CASE("refinement never raises the maximum and keeps every constraint") {
       }
     }();
     if (!solved) return;
-    const Assignment refined = balance::refine(o.costs, solved->assignment.rank_of, o.ranks, o.constraints, {.target_gap = 0});
+    const Assignment refined =
+        balance::refine(o.costs, solved->assignment.rank_of, o.ranks, o.constraints, {.target_gap = 0});
     const auto cost = judge(o, refined.rank_of);
     RC_ASSERT(cost.has_value());
     RC_ASSERT(*cost == refined.max_cost());
@@ -195,7 +201,8 @@ TEST_CASE("an infeasible capacity names the smallest one that would do") {
       if (brute_force(o)) break;
     }
     o.constraints.capacity = smallest;
-    RC_ASSERT(judge(o, balance::balance(o.costs, o.ranks, {.constraints = o.constraints}).assignment.rank_of).has_value());
+    RC_ASSERT(
+        judge(o, balance::balance(o.costs, o.ranks, {.constraints = o.constraints}).assignment.rank_of).has_value());
     o.constraints.capacity = smallest - 1;
     if (*std::max_element(o.weights.begin(), o.weights.end()) >= smallest) return;  // one sample alone is too heavy
     try {
@@ -215,7 +222,8 @@ TEST_CASE("balance: constraints hold or the verdict is true; bounds hold") {
     // With hardly any effort the greedy paths run, with the default the exact one.
     const double effort = *rc::gen::element(1e-4, 0.05);
     try {
-      const Balanced result = balance::balance(o.costs, o.ranks, {.constraints = o.constraints, .effort_seconds = effort});
+      const Balanced result =
+          balance::balance(o.costs, o.ranks, {.constraints = o.constraints, .effort_seconds = effort});
       const auto cost = judge(o, result.assignment.rank_of);
       RC_ASSERT(cost.has_value());
       RC_ASSERT(*cost == result.assignment.max_cost());
@@ -279,10 +287,14 @@ TEST_CASE("contradictory constraints are refused by name") {
   const std::vector<Cost> costs{1, 2, 3};
   const std::vector<std::uint64_t> one_weight{1};
   const std::vector<std::uint32_t> slow{1, 0};
-  const auto solve = [&](const Constraints& constraints) { (void)balance::balance(costs, 2, {.constraints = constraints}); };
-  CHECK_THROWS_WITH_AS(solve({.weights = one_weight, .capacity = 5}), doctest::Contains("weights: 1 given, 3 needed"), InvalidInput);
+  const auto solve = [&](const Constraints& constraints) {
+    (void)balance::balance(costs, 2, {.constraints = constraints});
+  };
+  CHECK_THROWS_WITH_AS(solve({.weights = one_weight, .capacity = 5}), doctest::Contains("weights: 1 given, 3 needed"),
+                       InvalidInput);
   CHECK_THROWS_WITH_AS(solve({.speeds = slow}), doctest::Contains("speed of rank 1"), InvalidInput);
-  CHECK_THROWS_WITH_AS(solve({.min_per_rank = 3, .max_per_rank = 2}), doctest::Contains("above max_per_rank"), InvalidInput);
+  CHECK_THROWS_WITH_AS(solve({.min_per_rank = 3, .max_per_rank = 2}), doctest::Contains("above max_per_rank"),
+                       InvalidInput);
   CHECK_THROWS_WITH_AS(solve({.max_per_rank = 1}), doctest::Contains("a maximum of 2 would do"), Infeasible);
   CHECK_THROWS_WITH_AS(solve({.counts = Counts::equal}), doctest::Contains("near-equal"), Infeasible);
 }
@@ -316,7 +328,9 @@ TEST_CASE("shared cases with constraints") {
     Owned o;
     o.ranks = ranks;
     const std::string counts = test_case.value("counts", "free");
-    o.constraints.counts = counts == "equal" ? Counts::equal : counts == "near_equal" ? Counts::near_equal : Counts::free;
+    o.constraints.counts = counts == "equal"        ? Counts::equal
+                           : counts == "near_equal" ? Counts::near_equal
+                                                    : Counts::free;
     o.constraints.min_per_rank = test_case.value("min_per_rank", 0U);
     if (test_case.contains("capacity")) {
       o.weights = lengths;

@@ -4,8 +4,8 @@
 //   no constraints                  LPT; Karmarkar–Karp where LPT leaves a gap and the size allows; then refinement
 //   counts, capacity, speeds, groups  constrained LPT, then refinement under the same constraints
 //
-// With home ranks, the sampled layout is kept (at no copy for the caller: `moved` is false) when balancing gains less than
-// `min_gain`. Effort is a number of operations, not a clock: the same input gives the same plan everywhere.
+// With home ranks, the sampled layout is kept (at no copy for the caller: `moved` is false) when balancing gains less
+// than `min_gain`. Effort is a number of operations, not a clock: the same input gives the same plan everywhere.
 // Complexity: of the solvers named. Throws InvalidInput, Infeasible, Overflow.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -28,7 +28,7 @@ namespace orch {
 
 struct BalanceOptions {
   Constraints constraints = {};
-  double target_gap = 1e-4;  ///< good enough: (1 + target_gap) · lower bound
+  double target_gap = 1e-4;      ///< good enough: (1 + target_gap) · lower bound
   double effort_seconds = 0.05;  ///< rough upper end of the solve time, at 10^8 simple operations a second
   std::span<const std::uint32_t> home_rank = {};  ///< sample → rank before; empty = none
   double min_gain = 0;  ///< least relative fall of the maximum that is worth moving samples for
@@ -36,9 +36,9 @@ struct BalanceOptions {
 
 struct Balanced {
   Assignment assignment;
-  std::string reason;          ///< which solver, and why
-  bool moved = true;           ///< false: the home ranks were kept
-  double imbalance_before = 0; ///< of the home ranks; 0 = none given
+  std::string reason;           ///< which solver, and why
+  bool moved = true;            ///< false: the home ranks were kept
+  double imbalance_before = 0;  ///< of the home ranks; 0 = none given
 };
 
 namespace balance {
@@ -56,8 +56,8 @@ struct Effort {
   return b.max_cost() < a.max_cost() ? std::move(b) : std::move(a);
 }
 
-[[nodiscard]] inline Balanced solve_free(std::span<const Cost> costs, std::uint32_t ranks, const BalanceOptions& options,
-                                         const Effort& effort) {
+[[nodiscard]] inline Balanced solve_free(std::span<const Cost> costs, std::uint32_t ranks,
+                                         const BalanceOptions& options, const Effort& effort) {
   Balanced result{greedy(costs, ranks), "", true, 0};
   const auto gap = [&] { return std::to_string(100 * result.assignment.gap()) + " %"; };
   if (result.assignment.gap() <= options.target_gap) {
@@ -74,7 +74,7 @@ struct Effort {
   if (result.assignment.gap() > options.target_gap) {
     Assignment refined = refine(costs, result.assignment.rank_of, ranks, {},
                                 {.target_gap = options.target_gap,
-                                 .max_steps = static_cast<std::uint64_t>(std::max(64.0, effort.left / 4096))});
+                                 .max_steps = static_cast<std::uint64_t>(std::max(64.0, effort.left / 256))});
     const bool better = refined.max_cost() < result.assignment.max_cost();
     result.assignment = flatter(std::move(result.assignment), std::move(refined));
     if (better) result.reason += ", then refined";
@@ -93,18 +93,19 @@ struct Effort {
             "branch and bound: no greedy order met the constraints", true, 0};
   }
   const Cost bound = constrained_bound(problem);
-  Refiner refiner(problem, std::move(*start), bound,
-                  {.target_gap = options.target_gap,
-                   .max_steps = static_cast<std::uint64_t>(std::max(64.0, effort.left / 1024))});
+  Refiner refiner(
+      problem, std::move(*start), bound,
+      {.target_gap = options.target_gap, .max_steps = static_cast<std::uint64_t>(std::max(64.0, effort.left / 256))});
   return {assignment_of(problem, costs, refiner.run(), "constrained"), "constrained LPT, then refined", true, 0};
 }
 
 }  // namespace detail
 
-[[nodiscard]] inline Balanced balance(std::span<const Cost> costs, std::uint32_t ranks, const BalanceOptions& options = {}) {
+[[nodiscard]] inline Balanced balance(std::span<const Cost> costs, std::uint32_t ranks,
+                                      const BalanceOptions& options = {}) {
   require_ranks(ranks);
-  if (!(options.target_gap >= 0) || !(options.effort_seconds >= 0) || !(options.min_gain >= 0) || options.target_gap > 1e6 ||
-      options.effort_seconds > 1e6) {
+  if (!(options.target_gap >= 0) || !(options.effort_seconds >= 0) || !(options.min_gain >= 0) ||
+      options.target_gap > 1e6 || options.effort_seconds > 1e6) {
     throw InvalidInput("target_gap, effort_seconds and min_gain must be at least 0, at most 1000000");
   }
   constexpr std::size_t few = 12;
@@ -127,7 +128,8 @@ struct Effort {
   home.solver = "home";
   home.rank_cost = rank_costs(costs, home.rank_of, ranks);
   const detail::Problem problem = detail::problem_of(costs, ranks, options.constraints);
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) home.rank_cost[rank] = problem.rank_cost(rank, home.rank_cost[rank]);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank)
+    home.rank_cost[rank] = problem.rank_cost(rank, home.rank_cost[rank]);
   result.imbalance_before = home.imbalance();
   const auto before = static_cast<double>(home.max_cost());
   const auto after = static_cast<double>(result.assignment.max_cost());

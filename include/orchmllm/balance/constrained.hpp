@@ -1,10 +1,11 @@
 // Greedy assignment under constraints: LPT that respects counts, capacity, speeds and groups.
 //
 // Samples (or groups) by descending cost, each to the rank that would finish it first among those where it is allowed.
-// Counts alone keep LPT's speed; capacity and speeds look at every rank. Where the capacity leaves no place in that order,
-// samples are placed by descending weight instead, the classic packing order, and refine.hpp balances costs afterwards.
-// Complexity: O(n log d) with counts alone, O(n · d) else. Guarantee: constraints hold. Throws Infeasible, naming a
-// capacity or counts that would do; for a capacity "the smallest" only where an exact search proved it (exact.hpp).
+// Counts alone keep LPT's speed; capacity and speeds look at every rank. Where the capacity leaves no place in that
+// order, samples are placed by descending weight instead, the classic packing order, and refine.hpp balances costs
+// afterwards. Complexity: O(n log d) with counts alone, O(n · d) else. Guarantee: constraints hold. Throws Infeasible,
+// naming a capacity or counts that would do; for a capacity "the smallest" only where an exact search proved it
+// (exact.hpp).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -27,8 +28,12 @@ namespace detail {
 class Placer {
  public:
   explicit Placer(const Problem& problem)
-      : problem_(problem), load_(problem.ranks, 0), count_(problem.ranks, 0), weight_(problem.ranks, 0),
-        left_(problem.samples), missing_(std::uint64_t{problem.min_count} * problem.ranks) {}
+      : problem_(problem),
+        load_(problem.ranks, 0),
+        count_(problem.ranks, 0),
+        weight_(problem.ranks, 0),
+        left_(problem.samples),
+        missing_(std::uint64_t{problem.min_count} * problem.ranks) {}
 
   [[nodiscard]] bool allowed(const Problem::Item& item, std::uint32_t rank) const {
     if (weight_[rank] + item.weight > problem_.capacity || count_[rank] + item.count > problem_.max_count) return false;
@@ -139,16 +144,18 @@ template <class Key>
     return problem.rank_cost(rank, checked_add(placer.load(rank), item.cost));
   };
   if (auto found = place_all(problem, order, finish)) return found;
-  std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return problem.items[a].weight > problem.items[b].weight;
-  });
-  const auto emptiest = [](const Placer& placer, const Problem::Item&, std::uint32_t rank) { return placer.weight(rank); };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::uint32_t a, std::uint32_t b) { return problem.items[a].weight > problem.items[b].weight; });
+  const auto emptiest = [](const Placer& placer, const Problem::Item&, std::uint32_t rank) {
+    return placer.weight(rank);
+  };
   if (auto found = place_all(problem, order, emptiest)) return found;
-  const auto fullest = [](const Placer& placer, const Problem::Item&, std::uint32_t rank) { return ~placer.weight(rank); };
+  const auto fullest = [](const Placer& placer, const Problem::Item&, std::uint32_t rank) {
+    return ~placer.weight(rank);
+  };
   if (auto found = place_all(problem, order, fullest)) return found;
-  std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return problem.items[a].count > problem.items[b].count;
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::uint32_t a, std::uint32_t b) { return problem.items[a].count > problem.items[b].count; });
   const auto fewest = [](const Placer& placer, const Problem::Item&, std::uint32_t rank) { return placer.count(rank); };
   return place_all(problem, order, fewest);
 }

@@ -7,7 +7,8 @@
 //
 // All combine, with one exception: with groups, counts count samples, and "equal" must be met by whole groups.
 // Units: capacity in the caller's unit, speeds are integers of which only ratios matter.
-// Complexity: O(n log n) to normalise. Throws InvalidInput for contradictory input, Infeasible where counts cannot be met.
+// Complexity: O(n log n) to normalise. Throws InvalidInput for contradictory input, Infeasible where counts cannot be
+// met.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -34,13 +35,12 @@ struct Constraints {
   std::uint32_t max_per_rank = std::numeric_limits<std::uint32_t>::max();
   std::span<const std::uint64_t> weights = {};  ///< sample → second quantity; empty = no capacity
   std::uint64_t capacity = std::numeric_limits<std::uint64_t>::max();  ///< of one rank, in units of weights
-  std::span<const std::uint32_t> speeds = {};  ///< rank → speed; empty = all equal
-  std::span<const std::uint32_t> groups = {};  ///< sample → key; empty = every sample alone
+  std::span<const std::uint32_t> speeds = {};                          ///< rank → speed; empty = all equal
+  std::span<const std::uint32_t> groups = {};                          ///< sample → key; empty = every sample alone
 
   [[nodiscard]] bool unconstrained() const {
-    return counts == Counts::free && min_per_rank == 0 &&
-           max_per_rank == std::numeric_limits<std::uint32_t>::max() && weights.empty() && speeds.empty() &&
-           groups.empty();
+    return counts == Counts::free && min_per_rank == 0 && max_per_rank == std::numeric_limits<std::uint32_t>::max() &&
+           weights.empty() && speeds.empty() && groups.empty();
   }
 };
 
@@ -52,7 +52,8 @@ namespace detail {
 [[nodiscard]] inline Cost mul_div_ceil(Cost a, Cost b, Cost c) {
   __extension__ using Wide = unsigned __int128;
   const Wide value = (static_cast<Wide>(a) * b + (c - 1)) / c;
-  if (value > std::numeric_limits<Cost>::max()) throw Overflow("a cost divided by a rank's speed does not fit into 64 bits");
+  if (value > std::numeric_limits<Cost>::max())
+    throw Overflow("a cost divided by a rank's speed does not fit into 64 bits");
   return static_cast<Cost>(value);
 }
 
@@ -63,16 +64,16 @@ struct Problem {
     std::uint64_t weight = 0;
     std::uint32_t count = 1;  ///< samples
   };
-  std::vector<Item> items;             ///< by descending cost, stable
+  std::vector<Item> items;                          ///< by descending cost, stable
   std::vector<std::vector<std::uint32_t>> members;  ///< item → samples; empty where every item is one sample
-  std::vector<std::uint32_t> sample;   ///< item → its sample, where members is empty
+  std::vector<std::uint32_t> sample;                ///< item → its sample, where members is empty
   std::uint32_t ranks = 0;
   std::uint32_t samples = 0;
   std::uint32_t min_count = 0;
   std::uint32_t max_count = 0;
-  std::uint32_t ranks_at_max = 0;      ///< how many ranks may hold max_count (near-equal counts); else all
+  std::uint32_t ranks_at_max = 0;  ///< how many ranks may hold max_count (near-equal counts); else all
   std::uint64_t capacity = 0;
-  std::vector<std::uint32_t> speed;    ///< rank → speed, empty = equal
+  std::vector<std::uint32_t> speed;  ///< rank → speed, empty = equal
   std::uint32_t fastest = 1;
 
   /// Cost of a rank whose samples cost `load` together.
@@ -94,7 +95,8 @@ struct Problem {
 
 inline void require_size(std::size_t got, std::size_t expected, const char* what) {
   if (got != expected) {
-    throw InvalidInput(std::string(what) + ": " + std::to_string(got) + " given, " + std::to_string(expected) + " needed");
+    throw InvalidInput(std::string(what) + ": " + std::to_string(got) + " given, " + std::to_string(expected) +
+                       " needed");
   }
 }
 
@@ -136,7 +138,8 @@ inline void resolve_counts(const Constraints& constraints, Problem& problem) {
 }
 
 /// Throws for sizes that do not fit, speeds of zero, counts that cannot be met and samples above the capacity.
-[[nodiscard]] inline Problem problem_of(std::span<const Cost> costs, std::uint32_t ranks, const Constraints& constraints) {
+[[nodiscard]] inline Problem problem_of(std::span<const Cost> costs, std::uint32_t ranks,
+                                        const Constraints& constraints) {
   require_ranks(ranks);
   Problem problem;
   problem.ranks = ranks;
@@ -148,7 +151,8 @@ inline void resolve_counts(const Constraints& constraints, Problem& problem) {
     require_size(constraints.speeds.size(), ranks, "speeds");
     problem.speed.assign(constraints.speeds.begin(), constraints.speeds.end());
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-      if (problem.speed[rank] == 0) throw InvalidInput("the speed of rank " + std::to_string(rank) + " is 0; it must be above 0");
+      if (problem.speed[rank] == 0)
+        throw InvalidInput("the speed of rank " + std::to_string(rank) + " is 0; it must be above 0");
     }
     problem.fastest = *std::max_element(problem.speed.begin(), problem.speed.end());
   }
@@ -173,7 +177,8 @@ inline void resolve_counts(const Constraints& constraints, Problem& problem) {
         members.emplace_back();
       }
       items.back().cost = checked_add(items.back().cost, costs[one]);
-      if (!constraints.weights.empty()) items.back().weight = checked_add(items.back().weight, constraints.weights[one]);
+      if (!constraints.weights.empty())
+        items.back().weight = checked_add(items.back().weight, constraints.weights[one]);
       ++items.back().count;
       members.back().push_back(one);
     }
@@ -199,6 +204,30 @@ inline void resolve_counts(const Constraints& constraints, Problem& problem) {
   return problem;
 }
 
+/// Bound from counts: with at least m samples a rank, the j largest lie on j ranks, which then hold at least m · j
+/// samples together, or two of them share a rank with m − 2 others. The cheaper of both cases holds for every j.
+[[nodiscard]] inline Cost counts_bound(const Problem& problem) {
+  const std::size_t m = problem.min_count;
+  const std::size_t n = problem.items.size();
+  const auto smallest = [&](std::size_t from, std::size_t to) {  // of the items from the end
+    Cost sum = 0;
+    for (std::size_t i = from; i < to; ++i) sum = checked_add(sum, problem.items[n - 1 - i].cost);
+    return sum;
+  };
+  const Cost beside_two = smallest(0, m - 2);
+  Cost bound = 0;
+  Cost sum = 0;  // the j largest and the (m − 1) · j smallest
+  for (std::size_t j = 1; j <= problem.ranks; ++j) {
+    sum = checked_add(sum, problem.items[j - 1].cost);
+    sum = checked_add(sum, smallest((m - 1) * (j - 1), (m - 1) * j));
+    const Cost apart = ceil_div(sum, j);
+    const Cost shared =
+        j == 1 ? apart : checked_add(checked_add(problem.items[j - 2].cost, problem.items[j - 1].cost), beside_two);
+    bound = std::max(bound, std::min(apart, shared));
+  }
+  return bound;
+}
+
 /// Lower bound under speeds, counts and groups (capacity is left out: it can only raise the optimum).
 [[nodiscard]] inline Cost constrained_bound(const Problem& problem) {
   if (problem.items.empty()) return 0;
@@ -206,7 +235,8 @@ inline void resolve_counts(const Constraints& constraints, Problem& problem) {
   Cost total = 0;
   for (const Problem::Item& item : problem.items) total = checked_add(total, item.cost);
   if (!problem.speed.empty()) {
-    // All ranks together do `total` in no less than total · fastest / Σ speeds; the largest item runs on the fastest rank.
+    // All ranks together do `total` in no less than total · fastest / Σ speeds; the largest item runs on the fastest
+    // rank.
     Cost speeds = 0;
     for (const std::uint32_t speed : problem.speed) speeds += speed;
     return std::max(mul_div_ceil(total, problem.fastest, speeds), problem.items[0].cost);
@@ -217,14 +247,7 @@ inline void resolve_counts(const Constraints& constraints, Problem& problem) {
     for (std::size_t i = k * d - k; i <= k * d; ++i) smallest = checked_add(smallest, problem.items[i].cost);
     bound = std::max(bound, smallest);
   }
-  if (problem.members.empty() && problem.min_count > 1) {
-    // The largest sample shares its rank with at least min_count − 1 others.
-    Cost sum = problem.items[0].cost;
-    for (std::size_t i = 1; i < problem.min_count; ++i) {
-      sum = checked_add(sum, problem.items[problem.items.size() - i].cost);
-    }
-    bound = std::max(bound, sum);
-  }
+  if (problem.members.empty() && problem.min_count > 1) bound = std::max(bound, counts_bound(problem));
   return bound;
 }
 

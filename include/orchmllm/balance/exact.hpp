@@ -1,11 +1,11 @@
 // Exact assignment by branch and bound, anytime: the best found within a node budget, and whether it is proven.
 //
-// Depth-first over samples (or groups) by descending cost, ranks by ascending cost; ranks in equal state are tried once.
-// A branch is cut when it cannot beat the best: a rank's cost reaches it, or what is left does not fit under it.
-// Complexity: exponential in the worst case, cut off by `max_nodes` (deterministic, no clock). About 15 samples are solved
-// within the default budget, far more where the lower bound is met. Guarantee: optimal if `proven`; then the lower
-// bound is raised to the optimum. Constraints hold; Infeasible is thrown only where no assignment exists or none was found.
-// Source: textbook branch and bound for P || Cmax.
+// Depth-first over samples (or groups) by descending cost, ranks by ascending cost; ranks in equal state are tried
+// once. A branch is cut when it cannot beat the best: a rank's cost reaches it, or what is left does not fit under it.
+// Complexity: exponential in the worst case, cut off by `max_nodes` (deterministic, no clock). About 15 samples are
+// solved within the default budget, far more where the lower bound is met. Guarantee: optimal if `proven`; then the
+// lower bound is raised to the optimum. Constraints hold; Infeasible is thrown only where no assignment exists or none
+// was found. Source: textbook branch and bound for P || Cmax.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -32,7 +32,11 @@ namespace detail {
 class BranchAndBound {
  public:
   BranchAndBound(const Problem& problem, Cost bound, std::uint64_t max_nodes)
-      : problem_(problem), bound_(bound), nodes_left_(max_nodes), placer_(problem), current_(problem.items.size()),
+      : problem_(problem),
+        bound_(bound),
+        nodes_left_(max_nodes),
+        placer_(problem),
+        current_(problem.items.size()),
         left_(problem.items.size() + 1, 0) {
     for (std::size_t item = problem.items.size(); item-- > 0;) left_[item] = left_[item + 1] + problem.items[item].cost;
   }
@@ -42,7 +46,8 @@ class BranchAndBound {
     std::vector<Cost> load(problem_.ranks, 0);
     for (std::size_t item = 0; item < rank_of.size(); ++item) load[rank_of[item]] += problem_.items[item].cost;
     Cost most = 0;
-    for (std::uint32_t rank = 0; rank < problem_.ranks; ++rank) most = std::max(most, problem_.rank_cost(rank, load[rank]));
+    for (std::uint32_t rank = 0; rank < problem_.ranks; ++rank)
+      most = std::max(most, problem_.rank_cost(rank, load[rank]));
     best_cost_ = most;
     best_ = std::move(rank_of);
   }
@@ -99,7 +104,8 @@ class BranchAndBound {
       const std::uint32_t a = ranks[k];
       const std::uint32_t b = ranks[i];
       if (placer_.load(a) == placer_.load(b) && placer_.count(a) == placer_.count(b) &&
-          placer_.weight(a) == placer_.weight(b) && (problem_.speed.empty() || problem_.speed[a] == problem_.speed[b])) {
+          placer_.weight(a) == placer_.weight(b) &&
+          (problem_.speed.empty() || problem_.speed[a] == problem_.speed[b])) {
         return true;
       }
     }
@@ -130,8 +136,8 @@ class BranchAndBound {
     weights.items[i].cost = weights.items[i].weight;
     weights.items[i].weight = 0;
   }
-  const std::string limit = "a capacity of " + std::to_string(problem.capacity) + " on each of " +
-                            std::to_string(problem.ranks) + " ranks: ";
+  const std::string limit =
+      "a capacity of " + std::to_string(problem.capacity) + " on each of " + std::to_string(problem.ranks) + " ranks: ";
   auto start = place_constrained(weights);
   const Cost bound = constrained_bound(weights);
   BranchAndBound search(weights, bound, max_nodes);
@@ -145,9 +151,10 @@ class BranchAndBound {
 
 }  // namespace detail
 
-/// Throws Infeasible where no assignment meets the constraints (or none was found within the budget: the text says which).
-[[nodiscard]] inline Assignment exact(std::span<const Cost> costs, std::uint32_t ranks, const Constraints& constraints = {},
-                                      const ExactOptions& options = {}) {
+/// Throws Infeasible where no assignment meets the constraints (or none was found within the budget: the text says
+/// which).
+[[nodiscard]] inline Assignment exact(std::span<const Cost> costs, std::uint32_t ranks,
+                                      const Constraints& constraints = {}, const ExactOptions& options = {}) {
   const detail::Problem problem = detail::problem_of(costs, ranks, constraints);
   const Cost bound = detail::constrained_bound(problem);
   detail::BranchAndBound search(problem, bound, options.max_nodes);
@@ -156,11 +163,13 @@ class BranchAndBound {
   }
   search.run();
   if (!search.best()) {
-    if (problem.capacity != std::numeric_limits<std::uint64_t>::max()) throw detail::capacity_verdict(problem, options.max_nodes);
+    if (problem.capacity != std::numeric_limits<std::uint64_t>::max())
+      throw detail::capacity_verdict(problem, options.max_nodes);
     throw Infeasible("no assignment of whole groups meets the counts of " + std::to_string(problem.min_count) + " to " +
                      std::to_string(problem.max_count) + " samples a rank; free counts, or smaller groups, would do");
   }
-  Assignment result = detail::assignment_of(problem, costs, *search.best(), search.complete() ? "exact" : "branch-and-bound");
+  Assignment result =
+      detail::assignment_of(problem, costs, *search.best(), search.complete() ? "exact" : "branch-and-bound");
   if (search.complete()) result.lower_bound = result.max_cost();
   return result;
 }

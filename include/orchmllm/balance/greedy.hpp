@@ -32,7 +32,8 @@ namespace detail {
 template <class Word>
 class LeastTree {
  public:
-  explicit LeastTree(std::uint32_t ranks) : leaves_(std::bit_ceil(ranks)), node_(2 * std::size_t{leaves_}, Word::largest()) {
+  explicit LeastTree(std::uint32_t ranks)
+      : leaves_(std::bit_ceil(ranks)), node_(2 * std::size_t{leaves_}, Word::largest()) {
     for (std::uint32_t rank = 0; rank < ranks; ++rank) node_[leaves_ + rank] = Word::of(0, rank, leaves_);
     for (std::size_t i = leaves_; i-- > 1;) node_[i] = std::min(node_[2 * i], node_[2 * i + 1]);
   }

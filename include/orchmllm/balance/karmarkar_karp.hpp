@@ -1,13 +1,13 @@
 // Multiway Karmarkar–Karp (largest differencing method) with compact states, free counts.
 //
-// Keep partial solutions (states); take the two with the largest spread and merge them, the largest sums of one with the
-// smallest of the other, until one is left. A state stores only the sets that hold samples, by descending sum, less their
-// common part; sets without samples are implied. Samples of a set are a linked list, so joining two sets is O(1).
+// Keep partial solutions (states); take the two with the largest spread and merge them, the largest sums of one with
+// the smallest of the other, until one is left. A state stores only the sets that hold samples, by descending sum, less
+// their common part; sets without samples are implied. Samples of a set are a linked list, so joining two sets is O(1).
 // Single samples are never materialised: they wait in sorted order.
 // Complexity: O(n log n) merges of O(d) words at most, appending a sample to an open state is O(log d); memory
-// 16 bytes a sample in states and 4 in lists: O(n). Guarantee: none beyond the certificate; on data without giants the gap
-// is usually far below LPT's, on heavy tails it becomes LPT.
-// Source: Karmarkar and Karp 1982; multiway form as in Korf 1998.
+// 16 bytes a sample in states and 4 in lists: O(n). Guarantee: none beyond the certificate; on data without giants the
+// gap is usually far below LPT's, on heavy tails it becomes LPT. Source: Karmarkar and Karp 1982; multiway form as in
+// Korf 1998.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

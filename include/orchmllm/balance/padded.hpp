@@ -32,8 +32,7 @@ namespace detail {
                                           std::uint32_t ranks) {
   std::size_t placed = 0;
   for (std::uint32_t used = 0; used < ranks && placed < per_sample_descending.size(); ++used) {
-    const std::size_t fit =
-        padded_fit(per_sample_descending[placed], bound, per_sample_descending.size() - placed);
+    const std::size_t fit = padded_fit(per_sample_descending[placed], bound, per_sample_descending.size() - placed);
     if (fit == 0) return false;
     placed += fit;
   }

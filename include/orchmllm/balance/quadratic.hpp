@@ -41,7 +41,8 @@ namespace orch::balance {
   std::vector<Cost> costs(lengths.size());
   for (std::size_t i = 0; i < lengths.size(); ++i) costs[i] = cost(lengths[i]);
   std::vector<Cost> rank_cost = rank_costs(costs, rank_of, ranks);
-  return {ranks, std::move(rank_of), std::move(rank_cost), lower_bound(costs, descending_order(costs), ranks), "quadratic"};
+  return {ranks, std::move(rank_of), std::move(rank_cost), lower_bound(costs, descending_order(costs), ranks),
+          "quadratic"};
 }
 
 }  // namespace orch::balance

@@ -1,12 +1,12 @@
 // Local refinement of an assignment: the heaviest rank gives, moves or swaps, until the maximum is close to the bound.
 //
 // Each step takes the heaviest rank and tries to lower it, first with the lightest ranks as partners: move a sample,
-// swap two, and, where that does not help, swap two samples of it for one of the partner or one for two. A step is taken
-// only if both ranks end below the maximum, so the maximum never rises; among the steps that reach the target the one that
-// takes least is chosen, which leaves room for the others. Stops at the target, or when the heaviest rank cannot be lowered.
-// Constraints (counts, capacity, speeds) hold after every step if they held before.
-// Complexity: a step looks at `partners` ranks, O(samples a rank) each for swaps (two pointers over sorted lists);
-// at most `max_steps` steps. Guarantee: never worse than its input. Deterministic.
+// swap two, and, where that does not help, swap two samples of it for one of the partner or one for two. A step is
+// taken only if both ranks end below the maximum, so the maximum never rises; among the steps that reach the target the
+// one that takes least is chosen, which leaves room for the others. Stops at the target, or when the heaviest rank
+// cannot be lowered. Constraints (counts, capacity, speeds) hold after every step if they held before. Complexity: a
+// step looks at `partners` ranks, O(samples a rank) each for swaps (two pointers over sorted lists); at most
+// `max_steps` steps. Guarantee: never worse than its input. Deterministic.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -23,8 +23,8 @@
 namespace orch::balance {
 
 struct RefineOptions {
-  double target_gap = 1e-4;         ///< stop at (1 + target_gap) · lower bound
-  std::uint32_t partners = 16;      ///< ranks that a step looks at
+  double target_gap = 1e-4;     ///< stop at (1 + target_gap) · lower bound
+  std::uint32_t partners = 16;  ///< ranks that a step looks at
   std::uint64_t max_steps = 1U << 20U;
 };
 
@@ -33,8 +33,13 @@ namespace detail {
 class Refiner {
  public:
   Refiner(const Problem& problem, std::vector<std::uint32_t> rank_of, Cost bound, const RefineOptions& options)
-      : problem_(problem), options_(options), rank_of_(std::move(rank_of)), load_(problem.ranks, 0),
-        count_(problem.ranks, 0), weight_(problem.ranks, 0), on_rank_(problem.ranks),
+      : problem_(problem),
+        options_(options),
+        rank_of_(std::move(rank_of)),
+        load_(problem.ranks, 0),
+        count_(problem.ranks, 0),
+        weight_(problem.ranks, 0),
+        on_rank_(problem.ranks),
         target_(checked_add(bound, static_cast<Cost>(static_cast<double>(bound) * options.target_gap))) {
     // Items are sorted by descending cost, so every rank's list is too.
     for (std::uint32_t item = 0; item < rank_of_.size(); ++item) {
@@ -180,7 +185,9 @@ class Refiner {
   [[nodiscard]] bool allowed(std::uint32_t heavy, std::uint32_t light, std::pair<std::uint32_t, std::uint32_t> out,
                              std::pair<std::uint32_t, std::uint32_t> in) const {
     const auto counts = [&](std::uint32_t item) { return item == none ? 0U : problem_.items[item].count; };
-    const auto weights = [&](std::uint32_t item) { return item == none ? std::uint64_t{0} : problem_.items[item].weight; };
+    const auto weights = [&](std::uint32_t item) {
+      return item == none ? std::uint64_t{0} : problem_.items[item].weight;
+    };
     const std::uint64_t out_weight = weights(out.first) + weights(out.second);
     const std::uint64_t in_weight = weights(in.first) + weights(in.second);
     if (weight_[light] - in_weight + out_weight > problem_.capacity) return false;
@@ -250,7 +257,8 @@ class Refiner {
     of_item[item] = rank_of[problem.members.empty() ? problem.sample[item] : problem.members[item].front()];
   }
   const Cost bound = detail::constrained_bound(problem);
-  return detail::assignment_of(problem, costs, detail::Refiner(problem, std::move(of_item), bound, options).run(), "refine");
+  return detail::assignment_of(problem, costs, detail::Refiner(problem, std::move(of_item), bound, options).run(),
+                               "refine");
 }
 
 }  // namespace orch::balance

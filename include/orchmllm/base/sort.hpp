@@ -1,7 +1,8 @@
 // Stable order of samples by descending cost: the order in which every solver visits them.
 //
 // Least-significant-digit radix sort on 11-bit digits; digits in which all costs agree are skipped, so lengths below
-// 2^22 take two passes. Where cost and index fit into one 64-bit word together, words of 8 bytes are sorted, else pairs of
+// 2^22 take two passes. Where cost and index fit into one 64-bit word together, words of 8 bytes are sorted, else pairs
+// of
 // 16. Equal costs keep their input order, which makes every plan unique.
 // Complexity: O(n) time per differing digit, 16 or 32 bytes a sample of scratch memory.
 //
@@ -69,7 +70,8 @@ void radix_sort(std::vector<Item>& items, Cost differing, unsigned low, unsigned
     const Cost cost_mask = cost_bits == 64 ? ~Cost{0} : (Cost{1} << cost_bits) - 1;
     std::vector<Cost> words(n);
     for (std::uint32_t i = 0; i < n; ++i) words[i] = (~costs[i] & cost_mask) << index_bits | i;
-    detail::radix_sort(words, differing << index_bits, index_bits, cost_bits + index_bits, [](Cost word) { return word; });
+    detail::radix_sort(words, differing << index_bits, index_bits, cost_bits + index_bits,
+                       [](Cost word) { return word; });
     const Cost index_mask = (Cost{1} << index_bits) - 1;
     for (std::uint32_t i = 0; i < n; ++i) order[i] = static_cast<std::uint32_t>(words[i] & index_mask);
     return order;

@@ -1,0 +1,114 @@
+// Quality and time of every solver on real and synthetic lengths, as JSON on standard output.
+//
+//   solver_table FOLDER   every *.jsonl.gz there (LLM lengths of mllm-10b) and log-normals, 32 samples a rank
+//
+// Rows: input, cost (linear: tokens; quadratic: 24576·l + l²), ranks, solver, gap, milliseconds (median of 5),
+// over_mean = largest single cost / mean rank cost. SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "lengths.hpp"
+#include "orchmllm/balance/balance.hpp"
+#include "orchmllm/io/trace.hpp"
+#include "orchmllm/model/phase_lengths.hpp"
+#include "orchmllm/orchestrate/sampler.hpp"
+#include "orchmllm/sim/model_file.hpp"
+#include "reference.hpp"
+
+namespace {
+
+using Costs = std::vector<orch::Cost>;
+using Json = nlohmann::ordered_json;
+
+template <class Call>
+double median_ms(Call&& call) {
+  std::vector<double> times;
+  for (int i = 0; i < 5; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    call();
+    times.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count());
+  }
+  std::sort(times.begin(), times.end());
+  return times[2];
+}
+
+void add_rows(Json& rows, const std::string& input, const std::string& cost, const Costs& costs, std::uint32_t ranks) {
+  const double total = std::accumulate(costs.begin(), costs.end(), 0.0);
+  const double over_mean = static_cast<double>(*std::max_element(costs.begin(), costs.end())) / (total / ranks);
+  const auto add = [&](const char* solver, const std::function<orch::Assignment()>& solve) {
+    const double milliseconds = median_ms([&] { (void)solve(); });
+    rows.push_back({{"input", input},
+                    {"cost", cost},
+                    {"ranks", ranks},
+                    {"solver", solver},
+                    {"gap", solve().gap()},
+                    {"milliseconds", milliseconds},
+                    {"over_mean", over_mean}});
+  };
+  const double reference = median_ms([&] { (void)reference::lpt(costs, ranks); });
+  rows.push_back({{"input", input},
+                  {"cost", cost},
+                  {"ranks", ranks},
+                  {"solver", "reference-lpt"},
+                  {"milliseconds", reference},
+                  {"over_mean", over_mean}});
+  add("lpt", [&] { return orch::balance::greedy(costs, ranks); });
+  add("lpt+refine", [&] {
+    return orch::balance::refine(costs, orch::balance::greedy(costs, ranks).rank_of, ranks, {}, {.target_gap = 4e-4});
+  });
+  add("karmarkar-karp", [&] { return orch::balance::karmarkar_karp(costs, ranks); });
+  add("balance", [&] { return orch::balance::balance(costs, ranks).assignment; });
+  add("balance, equal counts", [&] {
+    return orch::balance::balance(costs, ranks, {.constraints = {.counts = orch::Counts::equal}}).assignment;
+  });
+}
+
+Costs quadratic(Costs lengths) {
+  for (orch::Cost& cost : lengths) cost = 24576 * cost + cost * cost;
+  return lengths;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::cerr << "usage: solver_table FOLDER-OF-TRACES\n";
+    return 2;
+  }
+  constexpr std::size_t per_rank = 32;
+  Json rows = Json::array();
+  for (const std::uint32_t ranks : {8U, 64U, 320U, 2560U}) {
+    for (const char* sigma : {"0.5", "0.8", "1.0", "1.3"}) {
+      const Costs lengths = orch::bench::log_normal_lengths(ranks * per_rank, std::stod(sigma), 1, 32768);
+      add_rows(rows, std::string("log-normal ") + sigma, "linear", lengths, ranks);
+      add_rows(rows, std::string("log-normal ") + sigma, "quadratic", quadratic(lengths), ranks);
+    }
+  }
+  const orch::Mllm model = orch::sim::load_model("mllm-10b");
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(argv[1])) {
+    if (entry.path().string().ends_with(".jsonl.gz")) files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  for (const auto& file : files) {
+    orch::PhaseLengths lengths;
+    const auto info =
+        orch::io::read_trace(file.string(), [&](const orch::Sample& sample) { append(lengths, model, sample); });
+    for (const std::uint32_t ranks : {8U, 64U, 320U, 2560U}) {
+      Costs costs;
+      for (const std::uint32_t sample : orch::Sampler(lengths.samples(), 1).next(ranks * per_rank)) {
+        costs.push_back(lengths.llm_length[sample]);
+      }
+      add_rows(rows, info.name, "linear", costs, ranks);
+    }
+  }
+  std::cout << Json{{"samples_a_rank", per_rank}, {"rows", rows}}.dump(1) << "\n";
+}
