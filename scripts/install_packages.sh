@@ -5,7 +5,7 @@ set -euo pipefail
 
 demo=(g++ make cmake ninja-build pkg-config libcli11-dev libfmt-dev libsimdjson-dev libtomlplusplus-dev libzstd-dev
       nlohmann-json3-dev zlib1g-dev)
-test=("${demo[@]}" doctest-dev liblpsolve55-dev librapidcheck-dev lp-solve python3 python3-jsonschema)
+test=("${demo[@]}" doctest-dev libeigen3-dev liblpsolve55-dev librapidcheck-dev lp-solve python3 python3-jsonschema)
 ci=("${test[@]}" clang clang-format libclang-rt-dev libbenchmark-dev git)
 
 case "${1:-}" in

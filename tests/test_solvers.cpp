@@ -1,8 +1,9 @@
 // The solvers behind balance(): Karmarkar–Karp, refinement, constraints, branch and bound, the published quadratic
 // greedy.
 #include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <map>
-#include <set>
 
 #include "instances.hpp"
 #include "orchmllm/balance/balance.hpp"
@@ -183,6 +184,59 @@ TEST_CASE("exact: the optimum of every cost and policy, or a true verdict") {
     } catch (const Infeasible&) {
       RC_ASSERT(!optimum.has_value());
     }
+  });
+}
+
+TEST_CASE("exact: ten thousand instances of up to ten samples") {
+  if (std::getenv("ORCHMLLM_LONG") == nullptr) {
+    MESSAGE("SKIPPED: set ORCHMLLM_LONG=1 for the long comparison with brute force");
+    return;
+  }
+  Random random(2);
+  for (int i = 0; i < 10'000; ++i) {
+    Owned o;
+    o.ranks = 1 + static_cast<std::uint32_t>(random.below(3));
+    o.costs.resize(random.below(11));
+    for (Cost& cost : o.costs) cost = random.below(1000);
+    o.constraints.counts = std::array{Counts::free, Counts::equal, Counts::near_equal}[random.below(3)];
+    if (random.below(2) == 0) {
+      for (std::size_t s = 0; s < o.costs.size(); ++s) o.weights.push_back(random.below(20));
+      o.constraints.capacity = 20 + random.below(60);
+    }
+    if (random.below(3) == 0) {
+      for (std::uint32_t rank = 0; rank < o.ranks; ++rank)
+        o.speeds.push_back(1 + static_cast<std::uint32_t>(random.below(4)));
+    }
+    o.bind();
+    const auto optimum = brute_force(o);
+    try {
+      const Assignment plan = balance::exact(o.costs, o.ranks, o.constraints);
+      REQUIRE(optimum.has_value());
+      REQUIRE(plan.max_cost() == *optimum);
+      REQUIRE(judge(o, plan.rank_of) == optimum);
+    } catch (const Infeasible&) {
+      REQUIRE(!optimum.has_value());
+    }
+  }
+}
+
+TEST_CASE("exact: the optimum of convolution + packed costs") {
+  test::check_property("exact convolution + packed against brute force", [] {
+    const auto ranks = *rc::gen::inRange<std::uint32_t>(1, 5);
+    const auto n = *rc::gen::inRange<std::size_t>(0, 9);
+    const ConvPackedCost cost{.conv_alpha = *rc::gen::inRange<Cost>(0, 5), .packed = {.alpha = 1, .beta = 1}};
+    std::vector<ConvPackedCost::Batch> samples;
+    for (std::size_t i = 0; i < n; ++i) {
+      samples.push_back(cost.batch(*rc::gen::container<std::vector<std::uint32_t>>(
+          *rc::gen::inRange<std::size_t>(0, 3), rc::gen::inRange<std::uint32_t>(0, 40))));
+    }
+    const Assignment plan = balance::exact(samples, ranks, cost);
+    const Cost optimum = test::brute_force(n, ranks, [&](std::span<const std::uint32_t> rank_of) {
+      return max_of(balance::conv_packed_rank_costs(samples, rank_of, ranks, cost));
+    });
+    RC_ASSERT(plan.max_cost() == optimum);
+    RC_ASSERT(plan.lower_bound == optimum);
+    RC_ASSERT(plan.rank_cost == balance::conv_packed_rank_costs(samples, plan.rank_of, ranks, cost));
   });
 }
 

@@ -224,6 +224,10 @@ Result solve_lengths(const BalanceCommandOptions& options, const Table& table, c
   const ConvPackedCost cost{options.conv_alpha, {options.gamma, options.alpha, options.beta}};
   std::vector<ConvPackedCost::Batch> samples;
   for (const std::uint64_t length : table.length) samples.push_back({1, length, cost.packed(length)});
+  if (options.solver == "exact") {
+    const auto nodes = static_cast<std::uint64_t>(std::max(1.0, options.effort_seconds * 1e8));
+    return {balance::exact(samples, options.ranks, cost, {.max_nodes = nodes}), "branch and bound"};
+  }
   return {balance::conv_packed(samples, options.ranks, cost), "greedy for convolution + packed costs"};
 }
 

@@ -61,7 +61,7 @@ class Cli(unittest.TestCase):
     def test_help_has_examples(self):
         for command in ([], ["trace"]):
             self.assertIn("Usage", self.good(*command, "--help"))
-        for command in (["trace", "stats"], ["trace", "validate"], ["trace", "generate"], ["plan"], ["simulate"], ["compare"]):
+        for command in (["trace", "stats"], ["trace", "validate"], ["trace", "generate"], ["balance"], ["plan"], ["simulate"], ["compare"]):
             text = self.good(*command, "--help")
             self.assertIn("Examples:", text)
             self.assertEqual(text.count("  orch " + " ".join(command)), 2, text)
@@ -79,6 +79,59 @@ class Cli(unittest.TestCase):
         self.bad(2, "h200-8x400g", "plan", "--trace", DEMO, "--model", "mllm-10b", "--cluster", "h300")
         self.bad(2, "absent.jsonl", "plan", "--trace", self.folder / "absent.jsonl", *SMALL)
         self.bad(2, "--timeline-ranks 16", "simulate", "--trace", DEMO, *SMALL, "--timeline-ranks", "16")
+
+    def balance(self, text, *arguments, code=0):
+        result = subprocess.run([ORCH, "balance", "-", *map(str, arguments), "--json", "-"], input=text,
+                                capture_output=True, text=True, timeout=60)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return json.loads(result.stdout) if code == 0 else result.stderr
+
+    def test_balance_solvers(self):
+        lengths = "\n".join(str(1 + i * i % 977) for i in range(400))
+        for solver in ("auto", "lpt", "karmarkar-karp", "refine", "exact", "quadratic"):
+            out = self.balance(lengths, "--ranks", 16, "--solver", solver)
+            loads = [0] * 16
+            for i, rank in enumerate(out["rank_of"]):
+                loads[rank] += 1 + i * i % 977
+            self.assertEqual(out["rank_cost"], loads, solver)
+            self.assertLessEqual(out["lower_bound"], max(loads))
+            self.assertLess(out["gap"], 0.05)
+        for cost in ("padded", "conv-packed"):
+            out = self.balance(lengths, "--ranks", 16, "--cost", cost, "--conv-alpha", 2)
+            self.assertEqual(len(out["rank_of"]), 400)
+
+    def test_balance_constraints(self):
+        lengths = "\n".join(map(str, range(1, 207)))
+        out = self.balance(lengths, "--ranks", 4, "--counts", "near-equal")
+        self.assertEqual(sorted(out["rank_of"].count(rank) for rank in range(4)), [51, 51, 52, 52])
+        self.assertIn("near-equal", self.balance(lengths, "--ranks", 4, "--counts", "equal", code=3))
+        self.assertIn("12", self.balance("6 \n6\n6\n", "--ranks", 2, "--capacity", 10, code=3))
+        out = self.balance("length,group\n5,0\n5,0\n5,1\n5,1\n", "--ranks", 2)
+        self.assertEqual(out["rank_of"][0], out["rank_of"][1])
+        self.assertEqual(out["max_cost"], 10)
+        out = self.balance('{"length":[10,10,10,10],"home":[0,0,0,1]}', "--ranks", 2, "--solver", "movement", "--tolerance", 0)
+        self.assertEqual((out["moved_bytes"], out["max_cost"]), (10, 20))
+        out = self.balance("\n".join(["1"] * 300), "--ranks", 2, "--speeds", "2,1")
+        self.assertEqual(sorted(out["rank_of"].count(rank) for rank in range(2)), [100, 200])
+
+    def test_balance_plans(self):
+        table = "length,home\n6,0\n6,0\n6,0\n2,0\n5,1\n5,1\n1,1\n1,1\n"
+        out = self.balance(table, "--ranks", 2, "--microbatches", "--capacity", 10, "--multiple-of", 2)
+        self.assertEqual((out["microbatches"], out["dummies"]), (4, []))
+        out = self.balance("\n".join(["300000"] + ["100"] * 3000), "--ranks", 16, "--split", "--alpha", 100, "--beta", 1)
+        self.assertEqual(len(out["splits"]), 1)
+        self.assertEqual(out["splits"][0]["group"], 8)
+
+    def test_balance_bad_input(self):
+        for text, message in (("5\nx\n", "standard input:2: length is \"x\""), ("5\n-1\n", "standard input:2"),
+                              ("length,size\n1,2\n", "column \"size\""), ("length,home\n1\n", "1 columns, expected 2"),
+                              ("[1,", "not JSON"), ("[1,2.5]", "length[1] is 2.5"), ('{"len":[1]}', "key \"len\""),
+                              ('{"length":[1],"home":[0,1]}', "2 values of home"), ("99999999999999999999", "standard input:1"),
+                              ("length,home\n1,9\n", "rank 9")):
+            arguments = ["--ranks", 2] + (["--solver", "movement"] if "9" in text[-3:] else [])
+            self.assertIn(message, self.balance(text, *arguments, code=2))
+        self.assertIn("takes no counts", self.balance("1\n2\n", "--ranks", 2, "--solver", "lpt", "--counts", "equal", code=2))
+        self.assertIn("does not fit into 64 bits", self.balance("3100000000\n" * 3, "--ranks", 1, "--alpha", 0, "--beta", 1, code=2))
 
     def test_plan_json(self):
         out = json.loads(self.good("plan", "--trace", DEMO, *SMALL, "--seed", "5", "--json", "-"))

@@ -16,9 +16,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "orchmllm/balance/constrained.hpp"
+#include "orchmllm/balance/conv_packed.hpp"
 #include "orchmllm/balance/refine.hpp"
 
 namespace orch::balance {
@@ -170,6 +172,79 @@ class BranchAndBound {
   }
   Assignment result =
       detail::assignment_of(problem, costs, *search.best(), search.complete() ? "exact" : "branch-and-bound");
+  if (search.complete()) result.lower_bound = result.max_cost();
+  return result;
+}
+
+namespace detail {
+
+/// Branch and bound where a rank's cost is a function of its batch: costs that do not add up, but never fall.
+class BatchSearch {
+ public:
+  BatchSearch(std::span<const ConvPackedCost::Batch> samples, std::span<const std::uint32_t> order, std::uint32_t ranks,
+              const ConvPackedCost& cost, Assignment start, std::uint64_t max_nodes)
+      : samples_(samples),
+        order_(order),
+        cost_(cost),
+        best_(std::move(start)),
+        best_cost_(best_.max_cost()),
+        nodes_left_(max_nodes),
+        rank_of_(samples.size()),
+        batch_(ranks) {}
+
+  Assignment run() {
+    search(0, 0);
+    if (nodes_left_ > 0) best_.solver = "exact";
+    return std::move(best_);
+  }
+  [[nodiscard]] bool complete() const { return nodes_left_ > 0; }
+
+ private:
+  void search(std::size_t depth, Cost most) {
+    if (depth == order_.size()) {
+      best_.rank_of = rank_of_;
+      best_cost_ = most;
+      return;
+    }
+    const std::uint32_t sample = order_[depth];
+    bool tried_empty = false;
+    for (std::uint32_t rank = 0; rank < batch_.size(); ++rank) {
+      if (nodes_left_ == 0 || best_cost_ <= best_.lower_bound) return;
+      if (batch_[rank].units == 0 && std::exchange(tried_empty, true)) continue;  // empty ranks are alike
+      const ConvPackedCost::Batch before = batch_[rank];
+      const ConvPackedCost::Batch after = ConvPackedCost::merge(before, samples_[sample]);
+      const Cost cost = cost_(after);
+      if (cost >= best_cost_) continue;
+      --nodes_left_;
+      rank_of_[sample] = rank;
+      batch_[rank] = after;
+      search(depth + 1, std::max(most, cost));
+      batch_[rank] = before;
+    }
+  }
+
+  std::span<const ConvPackedCost::Batch> samples_;
+  std::span<const std::uint32_t> order_;
+  const ConvPackedCost& cost_;
+  Assignment best_;
+  Cost best_cost_;
+  std::uint64_t nodes_left_;
+  std::vector<std::uint32_t> rank_of_;
+  std::vector<ConvPackedCost::Batch> batch_;
+};
+
+}  // namespace detail
+
+/// The optimum under a convolution + packed cost, or the best found within the budget (solver "exact" only if proven).
+[[nodiscard]] inline Assignment exact(std::span<const ConvPackedCost::Batch> samples, std::uint32_t ranks,
+                                      const ConvPackedCost& cost, const ExactOptions& options = {}) {
+  Assignment start = conv_packed(samples, ranks, cost);
+  std::vector<Cost> alone(samples.size());
+  for (std::size_t i = 0; i < samples.size(); ++i) alone[i] = cost(samples[i]);
+  const std::vector<std::uint32_t> order = descending_order(alone);
+  detail::BatchSearch search(samples, order, ranks, cost, std::move(start), options.max_nodes);
+  Assignment result = search.run();
+  result.rank_cost = conv_packed_rank_costs(samples, result.rank_of, ranks, cost);
   if (search.complete()) result.lower_bound = result.max_cost();
   return result;
 }
