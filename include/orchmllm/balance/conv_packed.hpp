@@ -2,8 +2,9 @@
 //
 // Samples by descending longest unit (then packed cost), each to the rank whose cost is smallest so far. In that order
 // a rank's longest unit is fixed by its first sample, so its convolution part grows only with its count.
-// Complexity: O(n log d) after two O(n) radix sorts. Guarantee: none beyond the certificate. The lower bound charges
-// every sample its own padding α_c · units · longest, which no batch can undercut: then costs add up.
+// Without padding (α_c = 0) the order is by cost alone, which is LPT with its guarantee.
+// Complexity: O(n log d) after two O(n) radix sorts. Guarantee: with padding none beyond the certificate. The lower
+// bound charges every sample its own padding α_c · units · longest, which no batch can undercut: then costs add up.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -40,16 +41,19 @@ namespace orch::balance {
   for (std::size_t i = 0; i < samples.size(); ++i) alone[i] = cost(samples[i]);
   const std::vector<std::uint32_t> by_cost = descending_order(alone);
 
-  // Stable sorts compose: by cost first, then by longest unit.
-  std::vector<Cost> longest(samples.size());
-  for (std::size_t i = 0; i < samples.size(); ++i) longest[i] = samples[by_cost[i]].longest;
-  const std::vector<std::uint32_t> by_longest = descending_order(longest);
+  std::vector<std::uint32_t> order = by_cost;
+  if (cost.conv_alpha != 0) {
+    // Stable sorts compose: by cost first, then by longest unit.
+    std::vector<Cost> longest(samples.size());
+    for (std::size_t i = 0; i < samples.size(); ++i) longest[i] = samples[by_cost[i]].longest;
+    const std::vector<std::uint32_t> by_longest = descending_order(longest);
+    for (std::size_t i = 0; i < samples.size(); ++i) order[i] = by_cost[by_longest[i]];
+  }
 
   std::vector<std::uint32_t> rank_of(samples.size());
   std::vector<ConvPackedCost::Batch> batches(ranks);
   detail::LeastTree<detail::PairedLoad> least(ranks);
-  for (const std::uint32_t position : by_longest) {
-    const std::uint32_t sample = by_cost[position];
+  for (const std::uint32_t sample : order) {
     const std::uint32_t rank = least.rank();
     rank_of[sample] = rank;
     batches[rank] = ConvPackedCost::merge(batches[rank], samples[sample]);
