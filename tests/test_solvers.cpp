@@ -310,6 +310,25 @@ TEST_CASE("balance: larger free instances are valid, and equal things on any ran
   });
 }
 
+TEST_CASE("the order of samples changes who gets what, never how much: loads depend on the costs alone") {
+  test::check_property("permuted samples", [] {
+    const auto ranks = *rc::gen::inRange<std::uint32_t>(1, 12);
+    const auto costs =
+        *rc::gen::container<std::vector<Cost>>(*rc::gen::inRange<std::size_t>(0, 120), test::any_length());
+    std::vector<Cost> shuffled;
+    const Random random(*rc::gen::arbitrary<std::uint64_t>());
+    for (const std::uint32_t i : permutation(static_cast<std::uint32_t>(costs.size()), random))
+      shuffled.push_back(costs[i]);
+    const auto loads = [&](Assignment plan) {
+      std::sort(plan.rank_cost.begin(), plan.rank_cost.end());
+      return plan.rank_cost;
+    };
+    RC_ASSERT(loads(balance::greedy(costs, ranks)) == loads(balance::greedy(shuffled, ranks)));
+    RC_ASSERT(loads(balance::karmarkar_karp(costs, ranks)) == loads(balance::karmarkar_karp(shuffled, ranks)));
+    RC_ASSERT(loads(balance::balance(costs, ranks).assignment) == loads(balance::balance(shuffled, ranks).assignment));
+  });
+}
+
 TEST_CASE("home is kept where moving gains too little") {
   const std::vector<Cost> costs{10, 10, 10, 10, 9, 10, 10, 10, 10, 10, 10, 10, 10, 10};
   const std::vector<std::uint32_t> home{0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1};

@@ -72,9 +72,9 @@ struct Effort {
     result.reason = "greedy: karmarkar-karp is beyond the effort";
   }
   if (result.assignment.gap() > options.target_gap) {
-    Assignment refined = refine(costs, result.assignment.rank_of, ranks, {},
-                                {.target_gap = options.target_gap,
-                                 .max_steps = static_cast<std::uint64_t>(std::max(64.0, effort.left / 256))});
+    Assignment refined = refine(
+        costs, result.assignment.rank_of, ranks, {},
+        {.target_gap = options.target_gap, .max_steps = static_cast<std::uint64_t>(std::max(64.0, effort.left / 256))});
     const bool better = refined.max_cost() < result.assignment.max_cost();
     result.assignment = flatter(std::move(result.assignment), std::move(refined));
     if (better) result.reason += ", then refined";

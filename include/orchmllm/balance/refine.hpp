@@ -12,6 +12,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <set>
 #include <span>
@@ -64,15 +65,16 @@ class Refiner {
   }
 
  private:
-  /// Samples that leave the heavy rank, and samples that come for them; none = ~0.
+  static constexpr std::uint32_t none = ~std::uint32_t{0};
+
+  /// Samples that leave the heavy rank, and samples that come for them.
   struct Step {
     std::uint32_t partner = 0;
-    std::uint32_t out[2] = {none, none};
-    std::uint32_t in[2] = {none, none};
+    std::array<std::uint32_t, 2> out{none, none};
+    std::array<std::uint32_t, 2> in{none, none};
     Cost heavy_after = 0;
     Cost worse_after = 0;  ///< larger of both ranks' costs
   };
-  static constexpr std::uint32_t none = ~std::uint32_t{0};
 
   [[nodiscard]] Cost cost(std::uint32_t rank) const { return problem_.rank_cost(rank, load_[rank]); }
   [[nodiscard]] Cost item_cost(std::uint32_t item) const { return item == none ? 0 : problem_.items[item].cost; }
@@ -96,9 +98,40 @@ class Refiner {
         if (best.out[0] != none && best.worse_after <= target_) break;
       }
     }
-    if (best.out[0] == none) return false;
+    if (best.out[0] == none) return chain(heavy);
     take(heavy, best);
     return true;
+  }
+
+  /// A sample of the heavy rank goes to a light one, which then gives to a third; undone unless all three end below the
+  /// maximum.
+  bool chain(std::uint32_t heavy) {
+    const Cost before = cost(heavy);
+    constexpr std::size_t most_partners = 4;
+    constexpr std::size_t most_samples = 16;
+    std::vector<std::uint32_t> partners;
+    for (auto light = by_cost_.begin(); light != by_cost_.end() && partners.size() < most_partners; ++light) {
+      if (light->second != heavy && light->first < before) partners.push_back(light->second);
+    }
+    const std::vector<std::uint32_t> samples = on_rank_[heavy];
+    const std::size_t stride = std::max<std::size_t>(1, samples.size() / most_samples);
+    for (const std::uint32_t middle : partners) {
+      for (std::size_t i = 0; i < samples.size(); i += stride) {
+        if (item_cost(samples[i]) == 0 || !allowed(heavy, middle, {samples[i], none}, {none, none})) continue;
+        take(heavy, {.partner = middle, .out = {samples[i], none}});
+        Step next;
+        next.worse_after = before;
+        for (const std::uint32_t third : partners) {
+          if (third != middle && cost(third) < cost(middle)) look_at(middle, third, next);
+        }
+        if (next.out[0] != none && cost(heavy) < before) {
+          take(middle, next);
+          return true;
+        }
+        take(middle, {.partner = heavy, .out = {samples[i], none}});
+      }
+    }
+    return false;
   }
 
   /// Moves and swaps between two ranks. For each sample that leaves, the best one to come back is next to the cost that

@@ -9,6 +9,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -70,8 +71,13 @@ void radix_sort(std::vector<Item>& items, Cost differing, unsigned low, unsigned
     const Cost cost_mask = cost_bits == 64 ? ~Cost{0} : (Cost{1} << cost_bits) - 1;
     std::vector<Cost> words(n);
     for (std::uint32_t i = 0; i < n; ++i) words[i] = (~costs[i] & cost_mask) << index_bits | i;
-    detail::radix_sort(words, differing << index_bits, index_bits, cost_bits + index_bits,
-                       [](Cost word) { return word; });
+    constexpr std::uint32_t few = 512;  // clearing a radix sort's counters would cost more than sorting
+    if (n <= few) {
+      std::sort(words.begin(), words.end());
+    } else {
+      detail::radix_sort(words, differing << index_bits, index_bits, cost_bits + index_bits,
+                         [](Cost word) { return word; });
+    }
     const Cost index_mask = (Cost{1} << index_bits) - 1;
     for (std::uint32_t i = 0; i < n; ++i) order[i] = static_cast<std::uint32_t>(words[i] & index_mask);
     return order;
