@@ -96,6 +96,31 @@ TEST_CASE("convolution + packed: true costs and a true bound") {
   });
 }
 
+TEST_CASE("costs near 64 bits: right, or Overflow, never wrapped") {
+  test::check_property("overflow is detected", [] {
+    const auto ranks = *rc::gen::inRange<std::uint32_t>(1, 5);
+    auto costs = *rc::gen::container<std::vector<Cost>>(rc::gen::arbitrary<Cost>());
+    const auto shift = *rc::gen::element(0U, 1U, 4U, 8U);
+    __extension__ unsigned __int128 total = 0;
+    for (Cost& cost : costs) {
+      cost >>= shift;
+      total += cost;
+    }
+    const bool fits = total <= std::numeric_limits<Cost>::max();
+    try {
+      const Assignment plan = balance::greedy(costs, ranks);
+      RC_ASSERT(fits);
+      __extension__ unsigned __int128 sum = 0;
+      for (const Cost cost : plan.rank_cost) sum += cost;
+      RC_ASSERT(sum == total);
+      RC_ASSERT(plan.lower_bound <= plan.max_cost());
+    } catch (const Overflow&) {
+      // The pigeonhole bound adds at most the same costs, so only a total above 64 bits may end here.
+      RC_ASSERT(!fits);
+    }
+  });
+}
+
 TEST_CASE("zero ranks are refused") {
   CHECK_THROWS_AS((void)balance::greedy({}, 0), InvalidInput);
   CHECK_THROWS_AS((void)balance::padded({}, 0), InvalidInput);

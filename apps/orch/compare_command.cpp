@@ -48,6 +48,7 @@ void add_compare_command(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--strategy", options->strategies, "Strategies, separated by commas")->delimiter(',');
   command->footer(
+      "A strategy that runs out of memory is marked; the comparison itself still succeeds (exit code 0).\n"
       "Examples:\n"
       "  orch compare --trace traces/omni-demo.jsonl.gz --model mllm-84b --cluster h100-8x400g --gpus 2560 --batch 8\n"
       "  orch compare --trace my.jsonl.gz --model mllm-10b --cluster a100-8x200g --gpus 64 --strategy none,orchmllm "

@@ -19,6 +19,7 @@ struct PlanOptions : RunOptions {
   std::string placement = "total";
   double tolerance = 0.01;
   std::string out;
+  bool explain = false;
 
   [[nodiscard]] StepOptions step_options(const sim::Cluster& on) const {
     const Balancer balancer = balance == "none"  ? Balancer::home
@@ -68,8 +69,53 @@ struct PhaseRow {
   double before = 0, after = 0, gap = 0, moved = 0, inter_node = 0, milliseconds = 0;
 };
 
+/// Every balancer and placement on the same batches, side by side.
+void explain(const PlanOptions& options, const RunInputs& inputs) {
+  const std::vector<std::uint32_t> home = home_ranks(options.ranks, options.batch);
+  std::vector<std::vector<std::string>> table{{"balance", "placement"}};
+  for (const Encoder& encoder : inputs.model.encoders) table[0].push_back(encoder.phase + " imb.");
+  for (const char* name : {"llm imb.", "moved/step", "inter-node/step", "of all bytes %", "plan ms"})
+    table[0].emplace_back(name);
+  const std::vector<std::pair<std::string, std::string>> modes{
+      {"none", "none"}, {"lpt", "none"}, {"lpt", "total"}, {"lpt", "bottleneck"}, {"movement", "none"}};
+  for (const auto& [balance, placement] : modes) {
+    PlanOptions mode = options;
+    mode.balance = balance;
+    mode.placement = placement;
+    Sampler sampler(inputs.lengths.samples(), options.seed);
+    std::vector<double> imbalance(inputs.model.encoders.size() + 1, 0);
+    Traffic sum;
+    double milliseconds = 0;
+    for (std::uint32_t step = 0; step < options.steps; ++step) {
+      const StepPlan plan = plan_step(inputs.model, inputs.lengths, sampler.next(home.size()), home, options.ranks,
+                                      mode.step_options(inputs.cluster));
+      for (std::size_t phase = 0; phase < plan.phases.size(); ++phase) {
+        imbalance[phase] += plan.phases[phase].assignment.imbalance() / options.steps;
+        milliseconds += plan.phases[phase].solve_seconds * 1e3;
+        const Traffic moved = phase_traffic(plan, phase, inputs.cluster.gpus_per_node);
+        sum.local_bytes += moved.local_bytes;
+        sum.intra_node_bytes += moved.intra_node_bytes;
+        sum.inter_node_bytes += moved.inter_node_bytes;
+      }
+    }
+    std::vector<std::string> row{balance, placement};
+    for (const double value : imbalance) row.push_back(fmt::format("{:.4f}", value));
+    const auto steps = static_cast<double>(options.steps);
+    const auto all = static_cast<double>(sum.local_bytes + sum.moved_bytes());
+    row.push_back(bytes_text(static_cast<double>(sum.moved_bytes()) / steps));
+    row.push_back(bytes_text(static_cast<double>(sum.inter_node_bytes) / steps));
+    row.push_back(fmt::format("{:.2f}", all > 0 ? 100 * static_cast<double>(sum.inter_node_bytes) / all : 0.0));
+    row.push_back(fmt::format("{:.1f}", milliseconds / steps));
+    table.push_back(row);
+  }
+  print_table(table);
+}
+
 void plan(const PlanOptions& options) {
+  if (options.json == "-" && options.out == "-")
+    throw InvalidInput("--json - and --out -: only one can be standard output");
   const RunInputs inputs = read_inputs(options);
+  if (options.explain) return explain(options, inputs);
   const StepOptions step_options = options.step_options(inputs.cluster);
   const std::vector<std::uint32_t> home = home_ranks(options.ranks, options.batch);
   Sampler sampler(inputs.lengths.samples(), options.seed);
@@ -149,6 +195,7 @@ void add_plan_command(CLI::App& app) {
   command->add_option("--tolerance", options->tolerance, "With movement: largest cost over the lower bound")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
+  command->add_flag("--explain", options->explain, "Compare all balancers and placements on the same batches instead");
   command->add_option("--out", options->out, "Write whole plans, assignments included, as JSON; - is standard output")
       ->type_name("FILE");
   command->footer(

@@ -53,7 +53,8 @@
 #include "orchmllm/exchange/exchange_plan.hpp"
 #include "orchmllm/exchange/rearrangement.hpp"
 
-// orchestrate: sampler, orchestrator, step plan
+// orchestrate: sampler, orchestrator, step plan, prefetching
 #include "orchmllm/orchestrate/orchestrator.hpp"
+#include "orchmllm/orchestrate/prefetch.hpp"
 #include "orchmllm/orchestrate/sampler.hpp"
 #include "orchmllm/orchestrate/step_plan.hpp"

@@ -73,6 +73,7 @@ class Cli(unittest.TestCase):
         self.bad(2, "--gpus", "plan", "--trace", DEMO, *SMALL[:4], "--gpus", "0")
         self.bad(2, "--gpus", "plan", "--trace", DEMO, *SMALL[:4], "--gpus", "-3")
         self.bad(2, "nonsense", "nonsense")
+        self.bad(2, "standard output", "plan", "--trace", DEMO, *SMALL, "--json", "-", "--out", "-")
         self.bad(2, "strategy", "simulate", "--trace", DEMO, *SMALL, "--strategy", "best")
         self.bad(2, "shard", "simulate", "--trace", DEMO, *SMALL, "--shard", "3")
         self.bad(2, "mllm-84b", "plan", "--trace", DEMO, "--model", "mllm-85b", "--cluster", "h100-8x400g")
@@ -168,6 +169,11 @@ class Cli(unittest.TestCase):
                 self.assertEqual(max(phase["rank_cost"]), phase["max_cost"])
                 self.assertTrue(set(phase["rank_of"]) <= set(range(16)))
         self.assertEqual(os.listdir(self.folder), ["plan.json"])
+
+    def test_plan_explain_compares_all_modes(self):
+        table = self.good("plan", "--trace", DEMO, *SMALL, "--explain")
+        for mode in ("none", "lpt", "movement"):
+            self.assertIn("\n" + mode, table)
 
     def test_plan_without_balancing_moves_nothing(self):
         out = json.loads(self.good("plan", "--trace", DEMO, *SMALL, "--balance", "none", "--json", "-"))
