@@ -28,6 +28,7 @@
 #include "orchmllm/balance/balance.hpp"
 #include "orchmllm/balance/bins_bound.hpp"
 #include "orchmllm/balance/bounds.hpp"
+#include "orchmllm/balance/certificate.hpp"
 #include "orchmllm/balance/constrained.hpp"
 #include "orchmllm/balance/constraints.hpp"
 #include "orchmllm/balance/conv_packed.hpp"

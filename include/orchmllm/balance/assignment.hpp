@@ -7,14 +7,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "orchmllm/balance/certificate.hpp"
 #include "orchmllm/base/cost.hpp"
 #include "orchmllm/base/hash.hpp"
 
@@ -27,27 +27,12 @@ struct Assignment {
   Cost lower_bound = 0;                ///< proven: no assignment has a smaller largest rank cost
   std::string_view solver;             ///< name of the solver that made it
 
-  [[nodiscard]] Cost max_cost() const {
-    return rank_cost.empty() ? 0 : *std::max_element(rank_cost.begin(), rank_cost.end());
-  }
-
-  [[nodiscard]] double mean_cost() const {
-    double sum = 0;
-    for (const Cost cost : rank_cost) sum += static_cast<double>(cost);
-    return rank_cost.empty() ? 0 : sum / static_cast<double>(rank_cost.size());
-  }
-
+  [[nodiscard]] Cost max_cost() const { return balance::largest(rank_cost); }
+  [[nodiscard]] double mean_cost() const { return balance::mean(rank_cost); }
   /// max / mean; 1 where every rank is empty.
-  [[nodiscard]] double imbalance() const {
-    const double mean = mean_cost();
-    return mean > 0 ? static_cast<double>(max_cost()) / mean : 1.0;
-  }
-
+  [[nodiscard]] double imbalance() const { return balance::imbalance(rank_cost); }
   /// max / lower bound − 1: at most this far from the optimum; 0 where every rank is empty.
-  [[nodiscard]] double gap() const {
-    if (lower_bound == 0) return max_cost() == 0 ? 0.0 : std::numeric_limits<double>::infinity();
-    return static_cast<double>(max_cost() - lower_bound) / static_cast<double>(lower_bound);
-  }
+  [[nodiscard]] double gap() const { return balance::gap(max_cost(), lower_bound); }
 
   /// Equal on two machines exactly if both hold the same assignment.
   [[nodiscard]] std::uint64_t fingerprint() const {

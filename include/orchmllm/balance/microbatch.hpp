@@ -107,10 +107,7 @@ struct MicrobatchPlan {
   }
 
   /// step cost / lower bound − 1: at most this far from the optimum for this K.
-  [[nodiscard]] double gap() const {
-    if (lower_bound == 0) return step_cost() == 0 ? 0.0 : std::numeric_limits<double>::infinity();
-    return static_cast<double>(step_cost() - lower_bound) / static_cast<double>(lower_bound);
-  }
+  [[nodiscard]] double gap() const { return balance::gap(step_cost(), lower_bound); }
 
   [[nodiscard]] std::uint64_t max_tokens() const {
     return tokens.empty() ? 0 : *std::max_element(tokens.begin(), tokens.end());

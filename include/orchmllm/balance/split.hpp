@@ -76,27 +76,12 @@ struct SplitPlan {
   Cost lower_bound = 0;                ///< proven: no plan, with any splits inside nodes, has a smaller largest cost
   Cost whole_lower_bound = 0;          ///< the same for plans that split nothing: what splitting is up against
 
-  [[nodiscard]] Cost max_cost() const {
-    return rank_cost.empty() ? 0 : *std::max_element(rank_cost.begin(), rank_cost.end());
-  }
-
-  [[nodiscard]] double mean_cost() const {
-    double sum = 0;
-    for (const Cost cost : rank_cost) sum += static_cast<double>(cost);
-    return rank_cost.empty() ? 0 : sum / static_cast<double>(rank_cost.size());
-  }
-
+  [[nodiscard]] Cost max_cost() const { return balance::largest(rank_cost); }
+  [[nodiscard]] double mean_cost() const { return balance::mean(rank_cost); }
   /// max / mean, padding included; 1 where every rank is empty.
-  [[nodiscard]] double imbalance() const {
-    const double mean = mean_cost();
-    return mean > 0 ? static_cast<double>(max_cost()) / mean : 1.0;
-  }
-
-  /// max cost / lower bound − 1: at most this far from the optimum.
-  [[nodiscard]] double gap() const {
-    if (lower_bound == 0) return max_cost() == 0 ? 0.0 : std::numeric_limits<double>::infinity();
-    return static_cast<double>(max_cost() - lower_bound) / static_cast<double>(lower_bound);
-  }
+  [[nodiscard]] double imbalance() const { return balance::imbalance(rank_cost); }
+  /// max / lower bound − 1: at most this far from the optimum; 0 where every rank is empty.
+  [[nodiscard]] double gap() const { return balance::gap(max_cost(), lower_bound); }
 
   /// Equal on two machines exactly if both hold the same plan.
   [[nodiscard]] std::uint64_t fingerprint() const {
