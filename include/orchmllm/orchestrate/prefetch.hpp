@@ -1,8 +1,8 @@
 // Prefetching planner: plans step t + 1 while step t runs.
 //
 // A thread of its own calls `produce(t)` for t = 0, 1, … and keeps at most `depth` results ahead of the consumer, who
-// takes them in order with next(). An exception in produce() reaches the consumer at the step it belongs to, and ends the
-// stream. The destructor cancels: a producer that waits is woken, one that is planning finishes its step.
+// takes them in order with next(). An exception in produce() reaches the consumer at the step it belongs to, and ends
+// the stream. The destructor cancels: a producer that waits is woken, one that is planning finishes its step.
 // Complexity: one queue operation a step. Thread-safe for one consumer.
 //
 //   orch::Prefetcher<orch::StepPlan> plans([&](std::uint64_t t) { return plan(t); }, steps, 2);
