@@ -138,7 +138,9 @@ TEST_CASE("a bad line is refused with file and line") {
       {"\xff\xfe", "not JSON"},
       {"{\"id\":\"\xff\"}", "not JSON"},
   };
-  for (const auto& [line, message] : lines) {
+  for (const auto& bad : lines) {
+    const std::string& line = bad.first;  // not a structured binding: CAPTURE's lambda may not hold one in C++20
+    const std::string& message = bad.second;
     CAPTURE(line);
     const std::string path = scratch.file("bad.jsonl", good + "\n" + line + "\n" + "{\"id\":\"after\"}\n");
     const std::string expected = path + ":7: ";
