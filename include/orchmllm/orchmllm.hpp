@@ -12,9 +12,11 @@
 
 // model: samples, architectures, token rules, phase lengths, operations and bytes
 #include "orchmllm/model/architecture.hpp"
+#include "orchmllm/model/encoder_graph.hpp"
 #include "orchmllm/model/flops.hpp"
 #include "orchmllm/model/phase_lengths.hpp"
 #include "orchmllm/model/sample.hpp"
+#include "orchmllm/model/sample_units.hpp"
 #include "orchmllm/model/token_rules.hpp"
 
 // cost: packed, padded, convolution + packed, derived from a model's shape

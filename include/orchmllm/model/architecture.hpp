@@ -1,6 +1,7 @@
-// The shape of a multimodal LLM: one encoder per non-text modality, a connector after each, an LLM backbone.
+// The shape of a multimodal LLM: encoders with a connector after each, and an LLM backbone.
 //
-// Plain numbers, usually read from a model file. Lengths are tokens, widths are elements.
+// Most encoders take raw inputs and feed the LLM. An encoder may also feed encoders that stand behind it in the model
+// (encoder_graph.hpp). Plain numbers, usually read from a model file. Lengths are tokens, widths are elements.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -29,22 +30,23 @@ struct Transformer {
   bool tied_embeddings = false;
 };
 
-/// Two-layer MLP from `merged` encoder outputs to the LLM's width.
+/// Two-layer MLP from merged encoder outputs to the width of what the encoder feeds.
 struct Connector {
   std::uint64_t input = 0;
   std::uint64_t hidden = 0;
   std::uint64_t output = 0;
 };
 
-using TokenRule = std::variant<TiledImages, NativeImages, AudioFrames>;
+using TokenRule = std::variant<TiledImages, NativeImages, AudioFrames, EncoderTokens>;
 
 struct Encoder {
   std::string phase;  ///< "vision", "audio"
   Transformer transformer;
   TokenRule rule;
   Connector connector;
-  /// Input channels: 3 for pixels, mel bands for audio.
+  /// Input channels: 3 for pixels, mel bands for audio, 0 for an encoder of other encoders' outputs.
   std::uint64_t input_channels = 0;
+  std::vector<std::string> feeds{"llm"};  ///< phases of later encoders, "llm"
 };
 
 struct Mllm {

@@ -13,6 +13,7 @@
 #include <span>
 
 #include "orchmllm/model/architecture.hpp"
+#include "orchmllm/model/encoder_graph.hpp"
 
 namespace orch {
 
@@ -45,8 +46,10 @@ namespace orch {
   return c.input * c.hidden + c.hidden + c.hidden * c.output + c.output;
 }
 
-/// Patch embedding of an image encoder; both convolutions of an audio encoder (kernel 3, the second one strided).
+/// Patch embedding of an image encoder; both convolutions of an audio encoder (kernel 3, the second one strided); none
+/// without a raw input.
 [[nodiscard]] inline std::uint64_t front_end_parameters(const Encoder& e) {
+  if (!has_raw_input(e)) return 0;
   const std::uint64_t width = e.transformer.hidden;
   if (std::holds_alternative<AudioFrames>(e.rule)) return 3 * e.input_channels * width + 3 * width * width + 2 * width;
   const std::uint64_t patch = std::visit(
@@ -95,7 +98,7 @@ namespace orch {
   return 2 * front_end_parameters(e);
 }
 
-/// Encoder tokens that become one LLM token.
+/// Encoder tokens that become one output token.
 [[nodiscard]] inline std::uint64_t tokens_per_output(const TokenRule& rule) {
   return std::visit(
       [](const auto& r) -> std::uint64_t {
@@ -108,26 +111,33 @@ namespace orch {
       rule);
 }
 
-/// Connector operations per LLM token.
+/// Connector operations per output token.
 [[nodiscard]] inline std::uint64_t connector_flops_per_token(const Connector& c) {
   return 2 * (c.input * c.hidden + c.hidden * c.output);
 }
 
-/// Bytes of raw input per encoder token: pixels in 16 bits, or mel frames in 16 bits.
+/// Bytes of raw input per encoder token: pixels in 16 bits, or mel frames in 16 bits; 0 without a raw input.
 [[nodiscard]] inline std::uint64_t input_bytes_per_token(const Encoder& e) {
   return std::visit(
       [&](const auto& rule) -> std::uint64_t {
         if constexpr (requires { rule.patch_px; }) {
           return std::uint64_t{rule.patch_px} * rule.patch_px * e.input_channels * 2;
-        } else {
+        } else if constexpr (requires { rule.conv_stride; }) {
           return std::uint64_t{rule.conv_stride} * e.input_channels * 2;
+        } else {
+          return 0;
         }
       },
       e.rule);
 }
 
-/// Bytes of one connector output (one LLM token) in 16 bits.
+/// Bytes of one connector output that feeds the LLM, in 16 bits.
 [[nodiscard]] inline std::uint64_t output_bytes_per_token(const Mllm& m) { return 2 * m.llm.hidden; }
+
+/// Bytes of one token that leaves an encoder's connector, in 16 bits.
+[[nodiscard]] inline std::uint64_t output_bytes_per_token(const Mllm& m, const Encoder& e) {
+  return 2 * output_width(m, e);
+}
 
 /// Bytes of one token id.
 inline constexpr std::uint64_t token_id_bytes = 8;

@@ -3,6 +3,7 @@
 //   TiledImages   InternVL: tiles of one size in the grid with the closest aspect ratio, plus a thumbnail
 //   NativeImages  Qwen2-VL: native resolution, rounded to a grid of merged patches, within pixel bounds
 //   AudioFrames   Whisper / Qwen2-Audio: mel frames, strided convolution, pooled
+//   EncoderTokens no raw input: the outputs of other encoders, unit for unit, pooled
 //
 // Lengths are tokens. Complexity: O(max_tiles²) for a tiled image, O(1) otherwise. Throws InvalidInput for sizes that a
 // rule cannot encode. Square roots are IEEE exact-rounded, so lengths agree on every machine.
@@ -27,7 +28,7 @@ namespace orch {
 
 struct UnitLength {
   std::uint32_t encoder = 0;  ///< tokens in the encoder
-  std::uint32_t llm = 0;      ///< tokens in the LLM
+  std::uint32_t llm = 0;      ///< tokens that leave the encoder: tokens in the LLM where it feeds the LLM
 };
 
 namespace detail {
@@ -177,6 +178,14 @@ struct AudioFrames {
     if (pad_to_window && window_seconds > 0) tokens = ceil_div(tokens, window_tokens()) * window_tokens();
     return {detail::length32(tokens, "a clip"), detail::length32(std::max<std::uint64_t>(1, tokens / pool), "a clip")};
   }
+
+  [[nodiscard]] std::uint32_t llm_of(std::uint32_t encoder) const {
+    return static_cast<std::uint32_t>(ceil_div(encoder, pool));
+  }
+};
+
+struct EncoderTokens {
+  std::uint32_t pool = 1;  ///< encoder tokens that become one output token
 
   [[nodiscard]] std::uint32_t llm_of(std::uint32_t encoder) const {
     return static_cast<std::uint32_t>(ceil_div(encoder, pool));
