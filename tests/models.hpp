@@ -3,8 +3,11 @@
 
 #include <rapidcheck.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "orchmllm/model/phase_lengths.hpp"
@@ -26,6 +29,20 @@ inline Mllm plain_model() {
   return model;
 }
 
+/// An encoder of other encoders' outputs, of one plain layer.
+inline Encoder derived_encoder(std::string phase, std::uint32_t pool, std::vector<std::string> feeds = {"llm"}) {
+  return {std::move(phase), plain_layer(false), EncoderTokens{pool}, {1000, 1000, 1000}, 0, std::move(feeds)};
+}
+
+/// The plain model with a third encoder that merges: vision → fusion, audio → fusion and LLM, fusion → LLM.
+inline Mllm fusion_model() {
+  Mllm model = plain_model();
+  model.encoders[0].feeds = {"fusion"};
+  model.encoders[1].feeds = {"llm", "fusion"};
+  model.encoders.push_back(derived_encoder("fusion", 10));
+  return model;
+}
+
 /// A sample with given counts: [encoder, LLM] per image and per clip.
 inline Sample counted(std::uint32_t text, std::vector<CountedUnit> vision = {}, std::vector<CountedUnit> audio = {}) {
   Sample sample;
@@ -41,6 +58,84 @@ inline PhaseLengths lengths_of(const Mllm& model, const std::vector<Sample>& sam
   lengths.encoders.resize(model.encoders.size());
   for (const Sample& sample : samples) append(lengths, model, sample);
   return lengths;
+}
+
+/// Any valid graph: up to three encoders with a raw input, up to three of other encoders' outputs.
+inline Mllm any_graph_model() {
+  Mllm model = plain_model();
+  const std::vector<Encoder> raw = model.encoders;
+  model.encoders.clear();
+  const auto roots = *rc::gen::inRange<std::size_t>(1, 4);
+  const auto count = roots + *rc::gen::inRange<std::size_t>(0, 4);
+  for (std::size_t e = 0; e < count; ++e) {
+    const std::string phase = "phase-" + std::to_string(e);
+    if (e < roots) {
+      model.encoders.push_back(*rc::gen::elementOf(raw));
+      model.encoders.back().phase = phase;
+    } else {
+      model.encoders.push_back(derived_encoder(phase, *rc::gen::inRange<std::uint32_t>(1, 5)));
+    }
+    model.encoders.back().feeds.clear();
+  }
+  for (std::size_t e = 0; e < count; ++e) {
+    std::vector<std::string>& feeds = model.encoders[e].feeds;
+    for (std::size_t later = std::max(e + 1, roots); later < count; ++later) {
+      if (*rc::gen::arbitrary<bool>()) feeds.push_back("phase-" + std::to_string(later));
+    }
+    if (feeds.empty() || *rc::gen::arbitrary<bool>()) feeds.emplace_back("llm");
+    if (e < roots) continue;
+    const auto feeds_this = [&](const Encoder& other) { return orch::feeds(other, model.encoders[e].phase); };
+    if (std::none_of(model.encoders.begin(), model.encoders.end(), feeds_this)) {
+      model.encoders[*rc::gen::inRange<std::size_t>(0, e)].feeds.push_back(model.encoders[e].phase);
+    }
+  }
+  return model;
+}
+
+/// Any sample that `model` encodes, of raw inputs and counts, in any order or in none.
+inline Sample any_ordered_sample(const Mllm& model) {
+  Sample sample;
+  sample.id = "any";
+  sample.text = *rc::gen::inRange<std::uint32_t>(0, 1000);
+  bool images = false;
+  bool audio = false;
+  std::vector<std::string> names;
+  const auto units = [] { return *rc::gen::element<std::size_t>(0, 1, 2, 5); };
+  for (const Encoder& encoder : model.encoders) {
+    if (!has_raw_input(encoder)) continue;
+    if (*rc::gen::arbitrary<bool>()) {
+      sample.tokens.push_back({encoder.phase, std::vector<CountedUnit>(units())});
+      for (CountedUnit& unit : sample.tokens.back().units) {
+        unit.encoder_length = *rc::gen::inRange<std::uint32_t>(0, 3000);
+        if (*rc::gen::arbitrary<bool>()) unit.llm_length = *rc::gen::inRange<std::uint32_t>(0, 800);
+        names.push_back(encoder.phase);
+      }
+    } else {
+      (std::holds_alternative<AudioFrames>(encoder.rule) ? audio : images) = true;
+    }
+  }
+  if (images) {
+    sample.images.resize(units(), {640, 480});
+    sample.video.resize(units(), {.frames = 3, .microseconds = 0, .size = {}});
+    names.insert(names.end(), sample.images.size(), "image");
+    names.insert(names.end(), sample.video.size(), "video");
+  }
+  if (audio) {
+    sample.audio.resize(units(), {2'000'000});
+    names.insert(names.end(), sample.audio.size(), "audio");
+  }
+  if (*rc::gen::arbitrary<bool>()) return sample;
+  std::uint32_t rest = sample.text;
+  while (!names.empty()) {
+    const auto run = *rc::gen::inRange<std::uint32_t>(0, rest + 1);
+    if (*rc::gen::arbitrary<bool>()) sample.order.push_back({run, {}});
+    if (!sample.order.empty() && sample.order.back().kind.empty()) rest -= sample.order.back().text;
+    const auto pick = static_cast<std::ptrdiff_t>(*rc::gen::inRange<std::size_t>(0, names.size()));
+    sample.order.push_back({0, names[static_cast<std::size_t>(pick)]});
+    names.erase(names.begin() + pick);
+  }
+  if (rest > 0 || sample.order.empty()) sample.order.push_back({rest, {}});
+  return sample;
 }
 
 /// Any samples: text only, images, clips, all together, empty.

@@ -150,3 +150,318 @@ TEST_CASE("cost models keep the ratio of linear to attention work") {
   CHECK(audio.packed.attention_span == 1500);
   CHECK(encoder_cost(model.encoders[0]).conv_alpha == 0);
 }
+
+namespace {
+
+using Numbers = std::vector<std::uint32_t>;
+
+Segment text(std::uint32_t tokens) { return {tokens, {}}; }
+Segment unit(std::string kind) { return {0, std::move(kind)}; }
+
+/// LLM tokens that a unit with `output` tokens behind encoder `e` brings, its derived units included.
+std::uint64_t llm_tokens(const Mllm& model, std::size_t e, std::uint32_t output) {
+  std::uint64_t sum = feeds_llm(model.encoders[e]) ? output : 0;
+  for (std::size_t later = e + 1; later < model.encoders.size(); ++later) {
+    if (!feeds(model.encoders[e], model.encoders[later].phase)) continue;
+    const std::uint32_t pool = std::get<EncoderTokens>(model.encoders[later].rule).pool;
+    sum += llm_tokens(model, later, (output + pool - 1) / pool);
+  }
+  return sum;
+}
+
+/// Text runs as [begin, end), from the sample's order and `llm_tokens` alone.
+std::vector<std::pair<std::uint64_t, std::uint64_t>> text_runs(const Mllm& model, const PhaseLengths& lengths,
+                                                               const Sample& sample) {
+  struct Run {
+    std::string kind;
+    std::size_t encoder, next, end;
+  };
+  std::vector<Run> runs;
+  for (std::size_t e = 0; e < model.encoders.size(); ++e) {
+    const Encoder& encoder = model.encoders[e];
+    if (!has_raw_input(encoder)) continue;
+    const std::size_t units = lengths.encoders[e].unit_length.size();
+    const bool counted = std::any_of(sample.tokens.begin(), sample.tokens.end(),
+                                     [&](const CountedUnits& c) { return c.phase == encoder.phase; });
+    if (counted) {
+      runs.push_back({encoder.phase, e, 0, units});
+    } else if (std::holds_alternative<AudioFrames>(encoder.rule)) {
+      runs.push_back({"audio", e, 0, units});
+    } else {
+      runs.push_back({"image", e, 0, sample.images.size()});
+      runs.push_back({"video", e, sample.images.size(), units});
+    }
+  }
+  std::uint64_t place = 0;
+  const auto pass = [&](Run& run) {
+    place += llm_tokens(model, run.encoder, lengths.encoders[run.encoder].unit_llm_length[run.next++]);
+  };
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> found;
+  const auto read = [&](std::uint32_t tokens) {
+    found.emplace_back(place, place + tokens);
+    place += tokens;
+  };
+  for (const Segment& segment : sample.order) {
+    if (segment.kind.empty()) read(segment.text);
+    for (Run& run : runs) {
+      if (run.kind == segment.kind) pass(run);
+    }
+  }
+  if (!sample.order.empty()) return found;
+  for (Run& run : runs) {
+    while (run.next < run.end) pass(run);
+  }
+  read(sample.text);
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("units come first without an order, and in its places with one") {
+  const Mllm model = test::plain_model();
+  Sample sample = test::counted(42, {{40, 10}, {80, 20}}, {{10, 5}});
+  const PhaseLengths plain = test::lengths_of(model, {sample});
+  CHECK(plain.encoders[0].unit_llm_length == Numbers{10, 20});
+  CHECK(plain.encoders[0].unit_position == Numbers{0, 10});
+  CHECK(plain.encoders[1].unit_position == Numbers{30});
+  CHECK(plain.llm_length == Numbers{77});
+
+  // 12 text, vision 10, audio 5, 25 text, vision 20, 5 text
+  sample.order = {text(12), unit("vision"), unit("audio"), text(20), text(5), unit("vision"), text(5)};
+  const PhaseLengths ordered = test::lengths_of(model, {sample, sample});
+  CHECK(ordered.encoders[0].unit_position == Numbers{12, 52, 12, 52});
+  CHECK(ordered.encoders[1].unit_position == Numbers{22, 22});
+  CHECK(ordered.llm_length == Numbers{77, 77});
+  CHECK(ordered.encoders[0].llm_length == Numbers{30, 30});
+}
+
+TEST_CASE("images and videos share an encoder and are named apart") {
+  const Mllm model = test::plain_model();  // tiles of 10,000 patches: 2,500 LLM tokens
+  Sample sample = test::counted(30);
+  sample.images = {{10, 10}, {10, 10}};
+  sample.video = {{.frames = 2, .microseconds = 0, .size = {}}};
+  sample.audio = {{1'000'000}};  // 25 LLM tokens
+  sample.order = {unit("video"), text(30), unit("audio"), unit("image"), unit("image")};
+  const PhaseLengths lengths = test::lengths_of(model, {sample});
+  CHECK(lengths.encoders[0].unit_position == Numbers{5055, 7555, 0});
+  CHECK(lengths.encoders[1].unit_position == Numbers{5030});
+
+  Mllm twice = model;  // a second encoder sees the same images
+  twice.encoders.push_back(model.encoders[0]);
+  twice.encoders[2].phase = "detail";
+  sample.video.clear();
+  sample.order = {unit("image"), text(30), unit("image"), unit("audio")};
+  const PhaseLengths both = test::lengths_of(twice, {sample});
+  CHECK(both.encoders[0].unit_position == Numbers{0, 5030});
+  CHECK(both.encoders[2].unit_position == Numbers{2500, 7530});
+  sample.order.clear();  // phase by phase
+  const PhaseLengths phases = test::lengths_of(twice, {sample});
+  CHECK(phases.encoders[0].unit_position == Numbers{0, 2500});
+  CHECK(phases.encoders[2].unit_position == Numbers{5025, 7525});
+}
+
+TEST_CASE("an encoder takes other encoders' outputs, which stand where their origin is named") {
+  const Mllm model = test::fusion_model();
+  validate(model);
+  Sample sample = test::counted(100, {{400, 100}, {44, 11}}, {{60, 30}});
+  const PhaseLengths plain = test::lengths_of(model, {sample});
+  CHECK(plain.encoders[2].unit_length == Numbers{100, 11, 30});
+  CHECK(plain.encoders[2].unit_llm_length == Numbers{10, 2, 3});
+  CHECK(plain.encoders[0].unit_llm_length == Numbers{100, 11});
+  CHECK(plain.encoders[0].unit_position == Numbers{0, 0});  // vision does not feed the LLM
+  CHECK(plain.encoders[1].unit_position == Numbers{12});
+  CHECK(plain.encoders[2].unit_position == Numbers{0, 10, 42});
+  CHECK(plain.encoders[0].llm_length == Numbers{111});
+  CHECK(plain.llm_length == Numbers{100 + 10 + 2 + 30 + 3});
+
+  sample.order = {text(7), unit("vision"), text(3), unit("audio"), text(40), unit("vision"), text(50)};
+  const PhaseLengths ordered = test::lengths_of(model, {sample});
+  CHECK(ordered.encoders[1].unit_position == Numbers{20});
+  CHECK(ordered.encoders[2].unit_position == Numbers{7, 93, 50});
+}
+
+TEST_CASE("chains and diamonds of encoders") {
+  Mllm chain = test::plain_model();
+  chain.encoders.pop_back();
+  chain.encoders[0].feeds = {"second"};
+  chain.encoders.push_back(test::derived_encoder("second", 2, {"third"}));
+  chain.encoders.push_back(test::derived_encoder("third", 3));
+  validate(chain);
+  Sample sample = test::counted(5, {{40, 13}, {8, 1}});
+  sample.order = {text(2), unit("vision"), text(3), unit("vision")};
+  const PhaseLengths along = test::lengths_of(chain, {sample});
+  CHECK(along.encoders[1].unit_length == Numbers{13, 1});
+  CHECK(along.encoders[2].unit_length == Numbers{7, 1});
+  CHECK(along.encoders[2].unit_llm_length == Numbers{3, 1});
+  CHECK(along.encoders[2].unit_position == Numbers{2, 8});
+  CHECK(along.llm_length == Numbers{9});
+
+  Mllm diamond = test::plain_model();
+  diamond.encoders.pop_back();
+  diamond.encoders[0].feeds = {"llm", "left", "right"};
+  diamond.encoders.push_back(test::derived_encoder("left", 2, {"top"}));
+  diamond.encoders.push_back(test::derived_encoder("right", 5, {"top", "llm"}));
+  diamond.encoders.push_back(test::derived_encoder("top", 1));
+  validate(diamond);
+  const PhaseLengths across = test::lengths_of(diamond, {sample});
+  // The first unit brings its own 13, right's 3, top's 7 (from left) and 3 (from right); the second one four times 1.
+  CHECK(across.encoders[3].unit_length == Numbers{7, 1, 3, 1});
+  CHECK(across.encoders[0].unit_position == Numbers{2, 31});
+  CHECK(across.encoders[1].unit_position == Numbers{0, 0});
+  CHECK(across.encoders[2].unit_position == Numbers{15, 32});
+  CHECK(across.encoders[3].unit_position == Numbers{18, 33, 25, 34});
+  CHECK(across.llm_length == Numbers{5 + 26 + 4});
+}
+
+TEST_CASE("an order that does not fit model or sample is refused, with the sample's name") {
+  const Mllm model = test::plain_model();
+  const auto refused = [](const Mllm& m, const Sample& sample, const char* message) {
+    PhaseLengths lengths;
+    CHECK_THROWS_WITH_AS(append(lengths, m, sample), message, InvalidInput);
+    CHECK(lengths.samples() == 0);
+    CHECK(lengths.encoders.empty());
+  };
+  Sample sample = test::counted(9, {{4, 1}, {4, 1}});
+  sample.images = {{10, 10}};  // replaced by the counts
+  sample.order = {text(9), unit("image"), unit("vision"), unit("vision")};
+  refused(model, sample, R"(sample "s" names "image" in its order, but model plain has no further unit of that kind)");
+  sample.order = {text(9), unit("vision")};
+  refused(model, sample, R"(sample "s" has units of kind "vision" that its order does not name)");
+  sample.order = {unit("vision"), text(8), unit("vision")};
+  refused(model, sample, R"(sample "s" has an order with 8 text tokens, expected 9)");
+  sample.order.clear();
+  sample.supervised = 10;
+  refused(model, sample, R"(sample "s" has 10 supervised tokens, expected at most its 9 text tokens)");
+
+  Sample counted = test::counted(1);
+  counted.tokens = {{"fusion", {{4, 1}}}};
+  refused(test::fusion_model(), counted,
+          R"(sample "s" has tokens of phase fusion, but in model plain that phase takes other encoders' outputs)");
+  counted.tokens = {{"vision", std::vector<CountedUnit>(3, {1U << 31U, 1U << 31U})}};
+  refused(test::fusion_model(), counted, "a sample of 6442450944 tokens: at most 4294967295");
+}
+
+TEST_CASE("paths through a graph of encoders multiply units up to a limit") {
+  Mllm model = test::plain_model();
+  model.encoders.resize(1);
+  for (int level = 1; level <= 22; ++level) {  // two ways up every level
+    const std::string name = std::to_string(level);
+    for (Encoder& encoder : model.encoders) {
+      if (encoder.feeds == std::vector<std::string>{"llm"}) encoder.feeds = {"a" + name, "b" + name};
+    }
+    model.encoders.push_back(test::derived_encoder("a" + name, 1));
+    model.encoders.push_back(test::derived_encoder("b" + name, 1));
+  }
+  validate(model);
+  PhaseLengths lengths;
+  CHECK_THROWS_WITH_AS(append(lengths, model, test::counted(1, {{4, 1}})),
+                       doctest::Contains("has more than 1048576 units in phase a"), InvalidInput);
+}
+
+TEST_CASE("supervised tokens are all text tokens unless a sample says otherwise") {
+  std::vector<Sample> samples(3, test::counted(9));
+  samples[1].supervised = 4;
+  samples[2].supervised = 0;
+  CHECK(test::lengths_of(test::plain_model(), samples).supervised == Numbers{9, 4, 0});
+}
+
+TEST_CASE("units that feed the LLM and text runs tile every sample's LLM sequence") {
+  test::check_property("positions tile", [] {
+    const Mllm model = test::any_graph_model();
+    validate(model);
+    const Sample sample = test::any_ordered_sample(model);
+    const PhaseLengths lengths = test::lengths_of(model, {sample});
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> pieces = text_runs(model, lengths, sample);
+    for (std::size_t e = 0; e < model.encoders.size(); ++e) {
+      const EncoderLengths& encoder = lengths.encoders[e];
+      RC_ASSERT(encoder.unit_llm_length.size() == encoder.unit_length.size());
+      RC_ASSERT(encoder.unit_position.size() == encoder.unit_length.size());
+      std::uint64_t outputs = 0;
+      for (std::size_t i = 0; i < encoder.unit_length.size(); ++i) {
+        outputs += encoder.unit_llm_length[i];
+        if (!feeds_llm(model.encoders[e])) {
+          RC_ASSERT(encoder.unit_position[i] == 0U);
+        } else {
+          const std::uint64_t begin = encoder.unit_position[i];
+          pieces.emplace_back(begin, begin + encoder.unit_llm_length[i]);
+        }
+      }
+      RC_ASSERT(outputs == encoder.llm_length[0]);
+    }
+    std::sort(pieces.begin(), pieces.end());
+    std::uint64_t place = 0;
+    for (const auto& [begin, end] : pieces) {
+      RC_ASSERT(begin == place);
+      place = end;
+    }
+    RC_ASSERT(place == lengths.llm_length[0]);
+  });
+}
+
+TEST_CASE("graphs that cannot run in the model's order are refused") {
+  const auto refused = [](const Mllm& model, const char* message) {
+    CHECK_THROWS_WITH_AS(validate(model), message, InvalidInput);
+  };
+  const auto changed = [](auto&& change) {
+    Mllm model = test::fusion_model();
+    change(model.encoders);
+    return model;
+  };
+  using Encoders = std::vector<Encoder>;
+  refused(changed([](Encoders& e) { e[0].feeds = {"fussion"}; }),
+          R"(model plain, encoder 1 ("vision"): feeds names "fussion", expected llm or the phase of a later encoder)");
+  refused(
+      changed([](Encoders& e) { e[2].feeds = {"fusion"}; }),
+      "model plain, encoder 3 (\"fusion\"): feeds names \"fusion\", the encoder itself: expected llm or the phase of a "
+      "later encoder");
+  refused(
+      changed([](Encoders& e) { e[2].feeds = {"vision"}; }),
+      "model plain, encoder 3 (\"fusion\"): feeds names \"vision\", which stands before it: an encoder comes before "
+      "those that it feeds");
+  refused(changed([](Encoders& e) { std::swap(e[1], e[2]); }),
+          "model plain, encoder 3 (\"audio\"): feeds names \"fusion\", which stands before it: an encoder comes before "
+          "those that it feeds");
+  refused(
+      changed([](Encoders& e) { e[0].feeds = {"audio"}; }),
+      "model plain, encoder 1 (\"vision\"): feeds names \"audio\", which takes a raw input: expected llm or an encoder "
+      "with the rule encoder-tokens");
+  refused(changed([](Encoders& e) {
+            e[1].feeds = {"llm", "llm"};
+          }),
+          R"(model plain, encoder 2 ("audio"): feeds names "llm" twice)");
+  refused(changed([](Encoders& e) { e[1].feeds.clear(); }),
+          R"(model plain, encoder 2 ("audio"): feeds is empty, expected llm or the phases of later encoders)");
+  refused(changed([](Encoders& e) { e[0].feeds = e[1].feeds = {"llm"}; }),
+          "model plain, encoder 3 (\"fusion\"): tokens take other encoders' outputs, but no encoder feeds \"fusion\": "
+          "expected its name in an earlier encoder's feeds");
+  refused(changed([](Encoders& e) { e[1].phase = "vision"; }),
+          "model plain, encoder 2 (\"vision\"): phase is \"vision\", which an earlier encoder has: every phase has a "
+          "name of "
+          "its own");
+  refused(changed([](Encoders& e) { e[1].phase = "llm"; }),
+          R"(model plain, encoder 2 ("llm"): phase must be a name other than llm)");
+  refused(changed([](Encoders& e) { e[2].transformer.hidden = 500; }),
+          "model plain, encoder 1 (\"vision\"): feeds names \"fusion\" of width 500, but the connector's output has "
+          "1000: all "
+          "that an encoder feeds must have the same width");
+}
+
+TEST_CASE("an encoder of other encoders' outputs has no front end and its own output width") {
+  Mllm model = test::fusion_model();
+  model.encoders[2].transformer.hidden = 500;
+  const Encoder& vision = model.encoders[0];
+  const Encoder& fusion = model.encoders[2];
+  CHECK(input_bytes_per_token(fusion) == 0);
+  CHECK(output_bytes_per_token(model, vision) == 2 * 500);
+  CHECK(output_bytes_per_token(model, fusion) == 2 * 1000);
+  CHECK(front_end_parameters(fusion) == 0);
+  CHECK(front_end_flops_per_token(fusion) == 0);
+  CHECK(parameters(fusion) == parameters(fusion.transformer) + parameters(fusion.connector));
+  CHECK(tokens_per_output(fusion.rule) == 10);
+  CHECK(attention_span(fusion.rule) == 0);
+  // Plain layer: 2 · 6,000,000 operations a token and a tenth of 4,000,000 for the connector, 4,000 a pair.
+  const ConvPackedCost cost = encoder_cost(test::fusion_model().encoders[2]);
+  CHECK(cost.conv_alpha == 0);
+  CHECK(static_cast<double>(cost.packed.alpha) / static_cast<double>(cost.packed.beta) ==
+        doctest::Approx((12e6 + 0.4e6) / 4e3).epsilon(1.0 / 8192));
+}

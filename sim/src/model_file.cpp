@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "orchmllm/base/error.hpp"
+#include "orchmllm/model/encoder_graph.hpp"
 #include "toml_reader.hpp"
 
 namespace orch::sim {
@@ -82,19 +83,30 @@ TokenRule read_rule(TomlSection section) {
     section.done();
     return rule;
   }
-  section.fail("rule", fmt::format("is \"{}\", expected tiled-images, native-images or audio-frames", kind));
+  if (kind == "encoder-tokens") {
+    const EncoderTokens rule{section.integer32("pool", 1, 1024)};
+    section.done();
+    return rule;
+  }
+  section.fail("rule",
+               fmt::format("is \"{}\", expected tiled-images, native-images, audio-frames or encoder-tokens", kind));
 }
 
-Encoder read_encoder(TomlSection section, std::uint64_t llm_hidden) {
+/// All but the connector's output width, which later encoders may decide.
+Encoder read_encoder(TomlSection& section) {
   Encoder encoder;
   encoder.phase = section.text("phase");
-  if (encoder.phase.empty() || encoder.phase == "llm") section.fail("phase", "must be a name other than llm");
-  encoder.input_channels = section.integer("input_channels", 1, 65536);
   encoder.transformer = read_transformer(section.section("transformer"), false);
   encoder.rule = read_rule(section.section("tokens"));
+  if (has_raw_input(encoder)) {
+    encoder.input_channels = section.integer("input_channels", 1, 65536);
+  } else if (section.has("input_channels")) {
+    section.fail("input_channels", "has no meaning with the rule encoder-tokens, which takes no raw input");
+  }
   TomlSection connector = section.section("connector");
-  encoder.connector = {connector.integer("input", 1, max_width), connector.integer("hidden", 1, max_width), llm_hidden};
+  encoder.connector = {connector.integer("input", 1, max_width), connector.integer("hidden", 1, max_width), 0};
   connector.done();
+  encoder.feeds = section.texts("feeds", {"llm"});
   section.done();
   return encoder;
 }
@@ -108,13 +120,11 @@ Mllm load_model(const std::string& name) {
   model.name = root.text("name");
   model.llm = read_transformer(root.section("llm"), true);
   if (model.llm.vocab == 0) root.fail("llm", "needs a vocab");
-  for (TomlSection& section : root.sections("encoder")) {
-    model.encoders.push_back(read_encoder(section, model.llm.hidden));
-    for (std::size_t i = 0; i + 1 < model.encoders.size(); ++i) {
-      if (model.encoders[i].phase == model.encoders.back().phase) section.fail("phase", "names a phase twice");
-    }
-  }
+  std::vector<TomlSection> sections = root.sections("encoder");
+  for (TomlSection& section : sections) model.encoders.push_back(read_encoder(section));
   root.done();
+  for (Encoder& encoder : model.encoders) encoder.connector.output = output_width(model, encoder);
+  if (const auto fault = find_fault(model)) sections[fault->encoder].fail(fault->key, fault->message);
   return model;
 }
 

@@ -108,6 +108,20 @@ std::vector<double> TomlSection::numbers(const char* key) {
   return values;
 }
 
+std::vector<std::string> TomlSection::texts(const char* key, std::vector<std::string> otherwise) {
+  const toml::node* node = find(key);
+  if (node == nullptr) return otherwise;
+  const auto* array = node->as_array();
+  if (array == nullptr) fail(key, "must be a list of strings");
+  std::vector<std::string> values;
+  for (const toml::node& entry : *array) {
+    const auto value = entry.value<std::string>();
+    if (!value) fail(key, "must be a list of strings");
+    values.push_back(*value);
+  }
+  return values;
+}
+
 TomlSection TomlSection::section(const char* key) {
   const auto* child = get(key, "a table").as_table();
   if (child == nullptr) fail(key, "must be a table");

@@ -29,6 +29,7 @@ class TomlSection {
   /// low < value ≤ high, or low ≤ value where low is 0.
   [[nodiscard]] double number(const char* key, double low, double high, std::optional<double> otherwise = {});
   [[nodiscard]] std::vector<double> numbers(const char* key);
+  [[nodiscard]] std::vector<std::string> texts(const char* key, std::vector<std::string> otherwise);
   [[nodiscard]] TomlSection section(const char* key);
   [[nodiscard]] std::vector<TomlSection> sections(const char* key);
   [[noreturn]] void fail(const char* key, const std::string& message) const;

@@ -1,15 +1,16 @@
 // Traces: JSON Lines, one sample a line, an optional first line with metadata (docs/traces.md has the format).
 //
 // Reading is streaming: memory does not grow with the file. Limits, far above real data: 2^30 tokens, 2^20 pixels a
-// side, 10^7 seconds, 2^20 units a sample. Unknown keys are ignored and counted. Lengths leave here as integers:
-// seconds become microseconds, rounded to nearest.
-// Throws InvalidInput as FILE:LINE for anything that is not a trace. Complexity: O(bytes).
+// side, 10^7 seconds, 2^20 entries a list, 64 phases a sample. Unknown keys are ignored and counted. Lengths leave here
+// as integers: seconds become microseconds, rounded to nearest. Throws InvalidInput as FILE:LINE for anything that is
+// not a trace. Complexity: O(bytes).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <simdjson.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -17,6 +18,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "orchmllm/base/error.hpp"
 #include "orchmllm/base/hash.hpp"
@@ -43,6 +45,7 @@ inline constexpr std::uint64_t max_pixels_a_side = std::uint64_t{1} << 20U;
 inline constexpr std::uint64_t max_frames = std::uint64_t{1} << 24U;
 inline constexpr double max_seconds = 1e7;
 inline constexpr std::size_t max_units = std::size_t{1} << 20U;
+inline constexpr std::size_t max_phases = 64;
 
 /// What is wrong with a line; the reader adds file and line.
 [[noreturn]] inline void reject(const std::string& message) { throw InvalidInput(message); }
@@ -138,6 +141,72 @@ inline constexpr std::size_t max_units = std::size_t{1} << 20U;
   return counted;
 }
 
+/// Lengths per phase, every phase once.
+inline void read_tokens(simdjson::dom::element value, std::vector<CountedUnits>& tokens) {
+  simdjson::dom::object phases;
+  if (value.get_object().get(phases) != simdjson::SUCCESS) {
+    reject("tokens is " + shown(value) + R"(, expected {"phase":[[encoder, llm], …]})");
+  }
+  if (phases.size() > max_phases) reject("tokens has more than " + std::to_string(max_phases) + " phases");
+  for (const auto phase : phases) {
+    for (const CountedUnits& earlier : tokens) {
+      if (earlier.phase == phase.key) reject("the phase \"" + earlier.phase + "\" stands twice in tokens");
+    }
+    tokens.push_back(read_counted(phase.key, phase.value));
+  }
+}
+
+[[nodiscard]] inline Segment read_segment(simdjson::dom::element value) {
+  if (value.is_number()) return {read_integer(value, "a text run in order", 0, max_tokens), {}};
+  Segment segment;
+  if (value.is_string()) segment.kind = read_text(value, "order");
+  if (segment.kind.empty()) {
+    reject("order holds " + shown(value) + ", expected a number of text tokens or the kind of a unit");
+  }
+  return segment;
+}
+
+/// What an order must meet in any model: it holds the text and names every unit once. Where `tokens` may stand for
+/// images or clips, they are named or not; the model decides.
+inline void check_order(const Sample& sample) {
+  struct Kind {
+    std::string_view name;
+    std::size_t units = 0;
+    bool may_be_replaced = false;
+    std::size_t named = 0;
+  };
+  std::vector<Kind> kinds;
+  const auto find = [&](std::string_view name) {
+    return std::find_if(kinds.begin(), kinds.end(), [&](const Kind& kind) { return kind.name == name; });
+  };
+  for (const CountedUnits& counted : sample.tokens) kinds.push_back({counted.phase, counted.units.size()});
+  for (const auto& [name, units] : {std::pair<std::string_view, std::size_t>{"image", sample.images.size()},
+                                    {"video", sample.video.size()},
+                                    {"audio", sample.audio.size()}}) {
+    if (find(name) == kinds.end()) kinds.push_back({name, units, !sample.tokens.empty()});
+  }
+
+  std::uint64_t text = 0;
+  for (const Segment& segment : sample.order) {
+    text += segment.text;
+    if (segment.kind.empty()) continue;
+    const auto kind = find(segment.kind);
+    if (kind == kinds.end()) {
+      reject("order names \"" + segment.kind + "\", expected image, video, audio or a phase of tokens");
+    }
+    ++kind->named;
+  }
+  for (const Kind& kind : kinds) {
+    if (kind.named == kind.units || (kind.named == 0 && kind.may_be_replaced)) continue;
+    reject("order names " + std::to_string(kind.named) + " units of kind \"" + std::string(kind.name) +
+           "\", expected all " + std::to_string(kind.units) + " of the sample, each once");
+  }
+  if (text != sample.text) {
+    reject("order holds " + std::to_string(text) + " text tokens, expected " + std::to_string(sample.text) +
+           ", the sample's text");
+  }
+}
+
 inline void read_metadata(simdjson::dom::object line, TraceInfo& info) {
   for (const auto field : line) {
     if (field.key == "orchmllm_trace") {
@@ -162,6 +231,7 @@ inline void read_metadata(simdjson::dom::object line, TraceInfo& info) {
 }
 
 inline void read_sample(simdjson::dom::object line, Sample& sample, TraceInfo& info) {
+  constexpr unsigned order_bit = 512;
   unsigned seen = 0;
   const auto once = [&](unsigned bit, std::string_view key) {
     if ((seen & bit) != 0) reject("the key \"" + std::string(key) + "\" stands twice");
@@ -189,18 +259,25 @@ inline void read_sample(simdjson::dom::object line, Sample& sample, TraceInfo& i
       for (const auto clip : read_array(field.value, "video")) sample.video.push_back(read_video(clip));
     } else if (field.key == "tokens") {
       once(64, field.key);
-      simdjson::dom::object phases;
-      if (field.value.get_object().get(phases) != simdjson::SUCCESS) {
-        reject("tokens is " + shown(field.value) + R"(, expected {"phase":[[encoder, llm], …]})");
-      }
-      for (const auto phase : phases) sample.tokens.push_back(read_counted(phase.key, phase.value));
+      read_tokens(field.value, sample.tokens);
     } else if (field.key == "t") {
       once(128, field.key);
       sample.arrival_seconds = read_number(field.value, "t", 0, 1e12);
+    } else if (field.key == "supervised") {
+      once(256, field.key);
+      sample.supervised = read_integer(field.value, "supervised", 0, max_tokens);
+    } else if (field.key == "order") {
+      once(order_bit, field.key);
+      for (const auto entry : read_array(field.value, "order")) sample.order.push_back(read_segment(entry));
     } else {
       ++info.unknown_keys[std::string(field.key)];
     }
   }
+  if (sample.supervised.value_or(0) > sample.text) {
+    reject("supervised is " + std::to_string(*sample.supervised) + ", expected at most " + std::to_string(sample.text) +
+           ", the sample's text");
+  }
+  if ((seen & order_bit) != 0) check_order(sample);
 }
 
 }  // namespace detail
@@ -239,10 +316,12 @@ TraceInfo read_trace(const std::string& path, Visit&& visit) {
       sample.id.clear();
       sample.task.clear();
       sample.text = 0;
+      sample.supervised.reset();
       sample.images.clear();
       sample.audio.clear();
       sample.video.clear();
       sample.tokens.clear();
+      sample.order.clear();
       sample.arrival_seconds.reset();
       detail::read_sample(object, sample, info);
       if (sample.id.empty()) sample.id = "line-" + std::to_string(lines.line());

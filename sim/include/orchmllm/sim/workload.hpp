@@ -25,7 +25,7 @@ struct PhaseShape {
   std::uint64_t attention_span = 0;
   bool padded_front_end = false;
   double front_end_flops_per_token = 0;
-  double connector_flops_per_output = 0;  ///< per LLM token, encoders
+  double connector_flops_per_output = 0;  ///< per token that leaves an encoder
   double head_flops_per_token = 0;        ///< LLM
   double first_parameters = 0;            ///< with the first layer: front end or embedding
   double last_parameters = 0;             ///< with the last layer: connector or output head
@@ -38,7 +38,7 @@ struct PhaseShape {
 struct PhaseWork {
   double tokens = 0;
   double padded_tokens = 0;  ///< units · longest unit: what a padded front end processes
-  double outputs = 0;        ///< LLM tokens that come out of an encoder
+  double outputs = 0;        ///< tokens that leave an encoder
   double attention_pairs = 0;
   double attention_forward_seconds = 0;   ///< all layers
   double attention_backward_seconds = 0;  ///< all layers, without recomputation
