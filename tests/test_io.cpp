@@ -149,6 +149,91 @@ TEST_CASE("a bad line is refused with file and line") {
   }
 }
 
+TEST_CASE("order and supervised tokens are read") {
+  const Scratch scratch;
+  const std::vector<Sample> samples = read_all(scratch.file(
+      "order.jsonl",
+      "{\"id\":\"s\",\"text\":42,\"images\":[[640,480]],\"audio\":[3.0],\"order\":[12,\"image\",30,\"audio\"]}\n"
+      "{\"order\":[\"vision\",5,\"audio\",0,\"vision\"],\"supervised\":2,\"tokens\":{\"vision\":[[4,1],[8,2]]},"
+      "\"images\":[[5,5]],\"audio\":[1.5],\"text\":5}\n"
+      "{\"text\":7,\"supervised\":7}\n"
+      "{\"text\":0,\"order\":[],\"supervised\":0}\n"
+      "{\"text\":1,\"audio\":[1],\"tokens\":{\"audio\":[]},\"order\":[1]}\n"));
+  REQUIRE(samples.size() == 5);
+  const auto shown = [](const Sample& sample) {
+    std::string line;
+    for (const Segment& segment : sample.order)
+      line += (line.empty() ? "" : " ") + (segment.kind.empty() ? std::to_string(segment.text) : segment.kind);
+    return line;
+  };
+  CHECK(shown(samples[0]) == "12 image 30 audio");
+  CHECK(!samples[0].supervised.has_value());
+  CHECK(shown(samples[1]) == "vision 5 audio 0 vision");
+  CHECK(samples[1].supervised == 2U);
+  CHECK(samples[2].order.empty());
+  CHECK(samples[2].supervised == 7U);
+  CHECK(samples[3].order.empty());
+  CHECK(samples[3].supervised == 0U);
+  CHECK(shown(samples[4]) == "1");
+}
+
+TEST_CASE("an order that does not hold all of the sample is refused with file and line") {
+  const Scratch scratch;
+  const std::string sample = R"({"text":42,"images":[[640,480],[5,5]],"video":[{"seconds":2}],"audio":[3],)";
+  const std::string counted = R"({"text":4,"images":[[640,480]],"audio":[3],"tokens":{"vision":[[8,2],[8,2]]},)";
+  std::string phases = R"({"text":0,"tokens":{)";
+  for (int i = 0; i < 65; ++i) phases += (i == 0 ? "\"p" : ",\"p") + std::to_string(i) + "\":[]";
+  const std::vector<std::pair<std::string, std::string>> lines{
+      {sample + R"("order":[42,"image","video","audio"]})",
+       R"(units of kind "image" in order: 1, expected 2, every unit of the sample once)"},
+      {sample + R"("order":[42,"image","image","image","video","audio"]})",
+       R"(units of kind "image" in order: 3, expected 2, every unit of the sample once)"},
+      {sample + R"("order":[42,"image","image","audio"]})",
+       R"(units of kind "video" in order: 0, expected 1, every unit of the sample once)"},
+      {sample + R"("order":[]})", R"(units of kind "image" in order: 0, expected 2, every unit of the sample once)"},
+      {sample + R"("order":[40,"image",1,"image","video","audio"]})",
+       "order holds 41 text tokens, expected 42, the sample's text"},
+      {sample + R"("order":[42,"image","image","video","audio",1]})",
+       "order holds 43 text tokens, expected 42, the sample's text"},
+      {sample + R"("order":["image","image","video","audio"]})",
+       "order holds 0 text tokens, expected 42, the sample's text"},
+      {sample + R"("order":[42,"image","picture","video","audio"]})",
+       R"(order names "picture", expected image, video, audio or a phase of tokens)"},
+      {sample + R"("order":[42,"vision"]})",
+       R"(order names "vision", expected image, video, audio or a phase of tokens)"},
+      {sample + R"("order":[42,"image","image","video","audio"],"order":[]})", R"(the key "order" stands twice)"},
+      {sample + R"("order":[-1]})", "a text run in order is -1, expected an integer from 0 to 1073741824"},
+      {sample + R"("order":[1.5]})", "a text run in order is 1.5, expected an integer from 0 to 1073741824"},
+      {sample + R"("order":[null]})", "order holds null, expected a number of text tokens or the kind of a unit"},
+      {sample + R"("order":[[42]]})", "order holds [42], expected a number of text tokens or the kind of a unit"},
+      {sample + R"("order":[""]})", R"(order holds "", expected a number of text tokens or the kind of a unit)"},
+      {sample + R"("order":{"text":42}})", R"(order is {"text":42}, expected a list)"},
+      {counted + R"("order":[4,"vision","audio"]})",
+       R"(units of kind "vision" in order: 1, expected 2, every unit of the sample once)"},
+      {R"({"text":1,"images":[[5,5],[5,5]],"tokens":{"vision":[]},"order":[1,"image"]})",
+       R"(units of kind "image" in order: 1, expected 2, every unit of the sample once)"},
+      {R"({"audio":[1,2],"tokens":{"audio":[[4,2]]},"order":["audio","audio"]})",
+       R"(units of kind "audio" in order: 2, expected 1, every unit of the sample once)"},
+      {R"({"text":9,"supervised":10})", "supervised is 10, expected at most 9, the sample's text"},
+      {R"({"supervised":1})", "supervised is 1, expected at most 0, the sample's text"},
+      {R"({"text":9,"supervised":-1})", "supervised is -1, expected an integer from 0 to 1073741824"},
+      {R"({"text":9,"supervised":null})", "supervised is null, expected an integer from 0 to 1073741824"},
+      {R"({"text":9,"supervised":1,"supervised":1})", R"(the key "supervised" stands twice)"},
+      {R"({"tokens":{"vision":[[4,1]],"audio":[],"vision":[[8,2]]}})", R"(the phase "vision" stands twice in tokens)"},
+      {phases + "}}", "tokens has more than 64 phases"},
+  };
+  for (const auto& bad : lines) {
+    const std::string& line = bad.first;
+    CAPTURE(line);
+    const std::string path = scratch.file("bad.jsonl", good + "\n" + line + "\n");
+    const std::string expected = path + ":7: " + bad.second;
+    CHECK_THROWS_WITH_AS((void)read_all(path), expected.c_str(), InvalidInput);
+  }
+  // Where counts may replace images or clips, a model decides whether they are named.
+  CHECK(read_all(scratch.file("a.jsonl", counted + R"("order":[4,"vision","vision","audio"]})")).size() == 1);
+  CHECK(read_all(scratch.file("b.jsonl", counted + R"("order":[4,"vision","image","vision"]})")).size() == 1);
+}
+
 TEST_CASE("bad metadata is refused") {
   const Scratch scratch;
   for (const std::string line : {"{\"orchmllm_trace\":2}", "{\"orchmllm_trace\":1,\"kind\":\"other\"}",

@@ -17,6 +17,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     const orch::Mllm model = orch::sim::load_model(path);
     (void)orch::sim::fsdp_units(orch::sim::phase_shapes(model), 1);
+    orch::Sample sample;
+    sample.text = 7;
+    for (const orch::Encoder& encoder : model.encoders) {
+      if (has_raw_input(encoder)) sample.tokens.push_back({encoder.phase, {{100, std::nullopt}}});
+    }
+    orch::PhaseLengths lengths;
+    append(lengths, model, sample);
   } catch (const orch::Error&) {
   }
   try {

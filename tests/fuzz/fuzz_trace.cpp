@@ -12,6 +12,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const orch::Mllm model = orch::test::plain_model();
+  static const orch::Mllm graph = orch::test::fusion_model();
   static const std::string path = [] {
     const int file = memfd_create("trace", 0);
     return "/proc/self/fd/" + std::to_string(file);
@@ -21,8 +22,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     orch::PhaseLengths lengths;
     lengths.encoders.resize(model.encoders.size());
-    const orch::io::TraceInfo info =
-        orch::io::read_trace(path, [&](const orch::Sample& sample) { orch::append(lengths, model, sample); });
+    orch::PhaseLengths of_graph;
+    const orch::io::TraceInfo info = orch::io::read_trace(path, [&](const orch::Sample& sample) {
+      orch::append(lengths, model, sample);
+      orch::append(of_graph, graph, sample);
+    });
     if (info.samples != lengths.samples()) std::abort();
     std::vector<std::uint32_t> samples(lengths.samples());
     for (std::uint32_t i = 0; i < samples.size(); ++i) samples[i] = i;

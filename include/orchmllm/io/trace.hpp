@@ -198,8 +198,8 @@ inline void check_order(const Sample& sample) {
   }
   for (const Kind& kind : kinds) {
     if (kind.named == kind.units || (kind.named == 0 && kind.may_be_replaced)) continue;
-    reject("order names " + std::to_string(kind.named) + " units of kind \"" + std::string(kind.name) +
-           "\", expected all " + std::to_string(kind.units) + " of the sample, each once");
+    reject("units of kind \"" + std::string(kind.name) + "\" in order: " + std::to_string(kind.named) + ", expected " +
+           std::to_string(kind.units) + ", every unit of the sample once");
   }
   if (text != sample.text) {
     reject("order holds " + std::to_string(text) + " text tokens, expected " + std::to_string(sample.text) +
