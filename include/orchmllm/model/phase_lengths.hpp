@@ -54,27 +54,21 @@ inline void append(PhaseLengths& lengths, const Mllm& model, const Sample& sampl
                                       std::to_string(sample.text) + " text tokens");
   }
   const SampleUnits units = sample_units(model, sample);
-  std::vector<std::uint32_t> outputs;
-  for (const std::vector<SampleUnit>& of_encoder : units) {
-    std::uint64_t sum = 0;
-    for (const SampleUnit& unit : of_encoder) sum += unit.length.llm;
-    outputs.push_back(detail::length32(sum, "a sample"));
-  }
 
   lengths.encoders.resize(model.encoders.size());
-  for (std::size_t e = 0; e < units.size(); ++e) {
+  for (std::size_t e = 0; e < model.encoders.size(); ++e) {
     EncoderLengths& encoder = lengths.encoders[e];
-    for (const SampleUnit& unit : units[e]) {
+    for (const SampleUnit& unit : units.of(e)) {
       encoder.unit_length.push_back(unit.length.encoder);
       encoder.unit_llm_length.push_back(unit.length.llm);
       encoder.unit_position.push_back(unit.position);
     }
     encoder.first.push_back(encoder.unit_length.size());
-    encoder.llm_length.push_back(outputs[e]);
+    encoder.llm_length.push_back(units.encoders[e].output);
   }
   lengths.text.push_back(sample.text);
   lengths.supervised.push_back(supervised);
-  lengths.llm_length.push_back(llm_length(model, sample, units));
+  lengths.llm_length.push_back(units.llm_length);
 }
 
 }  // namespace orch

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -33,7 +34,21 @@ struct SampleUnit {
   std::uint32_t position = 0;  ///< of its first token in the LLM's sequence; 0 where its encoder does not feed the LLM
 };
 
-using SampleUnits = std::vector<std::vector<SampleUnit>>;  ///< encoder → units
+/// All units of a sample, encoder by encoder.
+struct SampleUnits {
+  struct Range {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+    std::uint32_t output = 0;  ///< tokens that leave the encoder
+  };
+  std::vector<SampleUnit> units;
+  std::vector<Range> encoders;   ///< encoder → its units
+  std::uint32_t llm_length = 0;  ///< tokens of the LLM's sequence: text and outputs of the encoders that feed the LLM
+
+  [[nodiscard]] std::span<const SampleUnit> of(std::size_t encoder) const {
+    return std::span(units).subspan(encoders[encoder].begin, encoders[encoder].end - encoders[encoder].begin);
+  }
+};
 
 namespace detail {
 
@@ -87,6 +102,7 @@ inline void add_raw_units(const Encoder& encoder, const Sample& sample, std::uin
   std::visit(
       [&](const auto& rule) {
         if (const CountedUnits* counted = counts_of(sample, encoder)) {
+          units.reserve(units.size() + counted->units.size());
           for (const CountedUnit& unit : counted->units)
             add({unit.encoder_length, unit.llm_length.value_or(rule.llm_of(unit.encoder_length))});
         } else if constexpr (requires { rule.audio(AudioClip{}); }) {
@@ -100,16 +116,20 @@ inline void add_raw_units(const Encoder& encoder, const Sample& sample, std::uin
 }
 
 /// Units of encoder number `consumer`, one for every unit of the encoders that feed it.
-inline void add_derived_units(const Mllm& model, std::size_t consumer, const Sample& sample, SampleUnits& units) {
+inline void add_derived_units(const Mllm& model, std::size_t consumer, const Sample& sample, SampleUnits& all) {
   const Encoder& encoder = model.encoders[consumer];
   const auto& rule = std::get<EncoderTokens>(encoder.rule);
+  const std::size_t begin = all.units.size();
   for (std::size_t producer = 0; producer < consumer; ++producer) {
     if (!feeds(model.encoders[producer], encoder.phase)) continue;
-    if (units[consumer].size() + units[producer].size() > max_units_a_phase) {
+    const SampleUnits::Range made = all.encoders[producer];
+    if (all.units.size() - begin + made.end - made.begin > max_units_a_phase) {
       refuse_sample(sample, "has more than " + std::to_string(max_units_a_phase) + " units in phase " + encoder.phase);
     }
-    for (const SampleUnit& unit : units[producer])
-      units[consumer].push_back({{unit.length.llm, rule.llm_of(unit.length.llm)}, unit.root});
+    for (std::size_t i = made.begin; i < made.end; ++i) {
+      const std::uint32_t length = all.units[i].length.llm;
+      all.units.push_back({{length, rule.llm_of(length)}, all.units[i].root});
+    }
   }
 }
 
@@ -175,25 +195,12 @@ inline void place_along_order(const Mllm& model, const Sample& sample, std::vect
   }
 }
 
-}  // namespace detail
-
-/// LLM tokens of a sample: its text and what leaves the encoders that feed the LLM.
-[[nodiscard]] inline std::uint32_t llm_length(const Mllm& model, const Sample& sample, const SampleUnits& units) {
-  std::uint64_t sum = sample.text;
-  for (std::size_t e = 0; e < units.size(); ++e) {
-    if (!feeds_llm(model.encoders[e])) continue;
-    for (const SampleUnit& unit : units[e]) sum += unit.length.llm;
-  }
-  return detail::length32(sum, "a sample");
-}
-
-namespace detail {
-
-/// Gives the units that feed the LLM their positions, which fit into 32 bits if the sample's LLM length does.
-inline void place_units(const Mllm& model, const Sample& sample, std::uint32_t roots, SampleUnits& units) {
+/// Gives the units that feed the LLM their positions, which fit into 32 bits as the sample's LLM length does.
+inline void place_units(const Mllm& model, const Sample& sample, std::uint32_t roots, SampleUnits& all) {
   const auto each_llm_unit = [&](auto&& visit) {
-    for (std::size_t e = 0; e < units.size(); ++e) {
-      if (feeds_llm(model.encoders[e])) std::for_each(units[e].begin(), units[e].end(), visit);
+    for (std::size_t e = 0; e < model.encoders.size(); ++e) {
+      if (!feeds_llm(model.encoders[e])) continue;
+      for (std::size_t i = all.encoders[e].begin; i < all.encoders[e].end; ++i) visit(all.units[i]);
     }
   };
   std::vector<std::uint64_t> place(roots, 0);  // root → its LLM tokens, then where the next one of them stands
@@ -214,18 +221,26 @@ inline void place_units(const Mllm& model, const Sample& sample, std::uint32_t r
 /// All units of a sample, with lengths and positions.
 [[nodiscard]] inline SampleUnits sample_units(const Mllm& model, const Sample& sample) {
   detail::require_encoders(model, sample);
-  SampleUnits units(model.encoders.size());
+  SampleUnits all;
+  all.encoders.reserve(model.encoders.size());
+  all.units.reserve(sample.images.size() + sample.video.size() + sample.audio.size());
   std::uint32_t roots = 0;
-  for (std::size_t e = 0; e < units.size(); ++e) {
+  std::uint64_t llm = sample.text;
+  for (std::size_t e = 0; e < model.encoders.size(); ++e) {
+    const std::size_t begin = all.units.size();
     if (has_raw_input(model.encoders[e])) {
-      detail::add_raw_units(model.encoders[e], sample, roots, units[e]);
+      detail::add_raw_units(model.encoders[e], sample, roots, all.units);
     } else {
-      detail::add_derived_units(model, e, sample, units);
+      detail::add_derived_units(model, e, sample, all);
     }
+    std::uint64_t output = 0;
+    for (std::size_t i = begin; i < all.units.size(); ++i) output += all.units[i].length.llm;
+    all.encoders.push_back({begin, all.units.size(), detail::length32(output, "a sample")});
+    if (feeds_llm(model.encoders[e])) llm += output;
   }
-  (void)llm_length(model, sample, units);  // refuses what does not fit before anything is placed
-  detail::place_units(model, sample, roots, units);
-  return units;
+  all.llm_length = detail::length32(llm, "a sample");
+  detail::place_units(model, sample, roots, all);
+  return all;
 }
 
 }  // namespace orch
