@@ -56,8 +56,24 @@ PlayedStep play_round(const StepOptions& options) {
   const Cluster cluster = round_cluster();
   std::vector<std::uint32_t> samples(8);
   std::iota(samples.begin(), samples.end(), 0U);
-  const StepPlan plan = plan_step(model, lengths, samples, home_ranks(4, 2), 4, options);
-  return play_step(plan, Workload(model, lengths, cluster), cluster, {.shard = 4});
+  const StepPlan plan = plan_step(model, lengths, samples, home_ranks(4, 2), uniform_topology(4, 2), options);
+  return play_step(plan, phase_shapes(model), cluster, {.shard = 4});
+}
+
+StepOptions balancers(Balancer encoders, Balancer llm) {
+  return {.encoders = {.balancer = encoders}, .llm = {.balancer = llm}};
+}
+
+/// Work of one rank that holds these samples of the worked example alone.
+std::vector<PhaseWork> work_of(const std::vector<std::uint32_t>& samples) {
+  const Mllm model = round_model();
+  const StepPlan plan = plan_step(model, round_lengths(), samples, std::vector<std::uint32_t>(samples.size(), 0),
+                                  uniform_topology(1, 1));
+  std::vector<PhaseWork> work;
+  for (std::size_t phase = 0; phase < plan.phases.size(); ++phase) {
+    work.push_back(rank_work(phase_shapes(model)[phase], plan.phases[phase], 1, round_cluster())[0]);
+  }
+  return work;
 }
 
 double milliseconds(double seconds) { return seconds * 1e3; }
@@ -157,36 +173,31 @@ TEST_CASE("collectives equal their closed forms") {
 TEST_CASE("worked example of docs/simulator.md: compute of one rank") {
   const Mllm model = round_model();
   const Cluster cluster = round_cluster();
-  const PhaseLengths lengths = round_lengths();
-  const Workload workload(model, lengths, cluster);
-  const auto units = fsdp_units(workload.shapes(), 1);
+  const std::vector<PhaseShape> shapes = phase_shapes(model);
+  const auto units = fsdp_units(shapes, 1);
   REQUIRE(units.size() == 2);
   CHECK(units[0].parameters == 6'002'000 + 589'000 + 5'002'000);
   CHECK(units[1].parameters == 6'002'000 + 1'000'000 + 1'000'000);
 
-  const std::vector<std::uint32_t> one{0};
-  const std::vector<std::uint32_t> on_zero{0};
-  const PhaseWork image = workload.rank_work(0, one, on_zero, 1)[0];
+  const PhaseWork image = work_of({0})[0];
   CHECK(image.tokens == 2000);
   CHECK(image.outputs == 500);
   // 2,000 tokens · (12e6 + 1.178e6) + 500 outputs · 10e6 = 31.356 GFLOP: 62.712 ms; attention 16 GFLOP: 64 ms;
   // 2,000 tokens · 16,000 elements · 2 bytes: 0.064 ms.
-  CHECK(milliseconds(forward_seconds(units[0], workload.shapes()[0], image, cluster)) == doctest::Approx(126.776));
+  CHECK(milliseconds(forward_seconds(units[0], shapes[0], image, cluster)) == doctest::Approx(126.776));
   // Twice the matrices and bytes, 2.5 times the attention, and the forward pass once more.
-  CHECK(milliseconds(backward_seconds(units[0], workload.shapes()[0], image, cluster)) ==
+  CHECK(milliseconds(backward_seconds(units[0], shapes[0], image, cluster)) ==
         doctest::Approx(2 * 62.776 + 2.5 * 64 + 126.776));
 
-  const std::vector<std::uint32_t> two{0, 4};
-  const std::vector<std::uint32_t> both_zero{0, 0};
-  const PhaseWork text = workload.rank_work(1, two, both_zero, 1)[0];
+  const PhaseWork text = work_of({0, 4})[1];
   // 2,000 tokens · 14e6 = 28 GFLOP: 56 ms; causal attention 2 · 1,000² · 2,000 = 4 GFLOP: 16 ms; 0.064 ms.
-  CHECK(milliseconds(forward_seconds(units[1], workload.shapes()[1], text, cluster)) == doctest::Approx(72.064));
-  CHECK(model_flops(workload.shapes()[0], image) == doctest::Approx(3 * 47.356e9));
-  CHECK(model_flops(workload.shapes()[1], text) == doctest::Approx(3 * 32e9));
+  CHECK(milliseconds(forward_seconds(units[1], shapes[1], text, cluster)) == doctest::Approx(72.064));
+  CHECK(model_flops(shapes[0], image) == doctest::Approx(3 * 47.356e9));
+  CHECK(model_flops(shapes[1], text) == doctest::Approx(3 * 32e9));
 }
 
 TEST_CASE("worked example of docs/simulator.md: one step at home") {
-  const PlayedStep played = play_round({.encoders = Balancer::home, .llm = Balancer::home});
+  const PlayedStep played = play_round(balancers(Balancer::home, Balancer::home));
   const StepResult& step = played.result;
   // Every exchange is empty, so the critical path is: gather vision, then compute of rank 0 throughout.
   const double gather_vision = 0.75 * 11'593'000 * 2 / 20e9 * 1e3;
@@ -237,14 +248,10 @@ TEST_CASE("memory of the worked example") {
   Cluster cluster = round_cluster();
   cluster.gradient_bytes = 4;
   cluster.reserved_bytes = 1000;
-  const PhaseLengths lengths = round_lengths();
-  const Workload workload(model, lengths, cluster);
-  const auto units = fsdp_units(workload.shapes(), 1);
-  const std::vector<std::uint32_t> samples{0, 1};
-  const std::vector<std::uint32_t> ranks{0, 0};
-  const std::vector<PhaseWork> work{workload.rank_work(0, samples, ranks, 1)[0],
-                                    workload.rank_work(1, samples, ranks, 1)[0]};
-  const Memory m = rank_memory(workload.shapes(), units, work, 5000, 4, cluster);
+  const std::vector<PhaseShape> shapes = phase_shapes(model);
+  const auto units = fsdp_units(shapes, 1);
+  const std::vector<PhaseWork> work = work_of({0, 1});
+  const Memory m = rank_memory(shapes, units, work, 5000, 4, cluster);
   CHECK(m.states == doctest::Approx(19'595'000.0 * 16 / 4));
   CHECK(m.gathered == doctest::Approx(11'593'000.0 * 8));
   CHECK(m.checkpoints == doctest::Approx(4000 * 2000.0 + 2000 * 2000.0));
@@ -261,12 +268,11 @@ TEST_CASE("steps: compute is conserved, phases never beat their busiest rank, sa
     const Mllm model = test::plain_model();
     const PhaseLengths lengths = test::lengths_of(model, test::any_samples(20));
     const Cluster cluster = round_cluster();
-    const Workload workload(model, lengths, cluster);
     const auto shard = *rc::gen::element(1U, 2U, 4U);
     const Configuration configuration{4, 3, 2, 11, {shard}};
     const auto name = *rc::gen::element<std::string>("none", "llm-only", "orchmllm");
     const StrategyResult a = simulate(
-        model, workload, cluster, configuration, strategy(name), {},
+        model, lengths, cluster, configuration, strategy(name), {},
         [&](std::uint32_t, const StepPlan&, const PlayedStep& played) {
           Nanoseconds compute = 0;
           for (TaskId task = 0; task < played.tags.size(); ++task) {
@@ -281,7 +287,7 @@ TEST_CASE("steps: compute is conserved, phases never beat their busiest rank, sa
             RC_ASSERT(phase.idle_fraction() >= -1e-9);
           }
         });
-    const StrategyResult b = simulate(model, workload, cluster, configuration, strategy(name));
+    const StrategyResult b = simulate(model, lengths, cluster, configuration, strategy(name));
     RC_ASSERT(a.step_seconds == b.step_seconds);
     RC_ASSERT(a.plan_hash == b.plan_hash);
     RC_ASSERT(a.mfu >= 0);
@@ -293,8 +299,7 @@ TEST_CASE("a shard group must divide the ranks") {
   const Mllm model = round_model();
   const PhaseLengths lengths = round_lengths();
   const Cluster cluster = round_cluster();
-  const Workload workload(model, lengths, cluster);
-  CHECK_THROWS_AS((void)simulate(model, workload, cluster, {4, 2, 1, 1, {3}}, strategy("none")), InvalidInput);
+  CHECK_THROWS_AS((void)simulate(model, lengths, cluster, {4, 2, 1, 1, {3}}, strategy("none")), InvalidInput);
   CHECK_THROWS_WITH_AS((void)strategy("best"), doctest::Contains("llm-only"), InvalidInput);
 }
 

@@ -20,10 +20,9 @@ void compare(const CompareOptions& options) {
   std::vector<sim::Strategy> strategies;
   for (const std::string& name : options.strategies) strategies.push_back(sim::strategy(name));
   const RunInputs inputs = read_inputs(options);
-  const sim::Workload workload(inputs.model, inputs.lengths, inputs.cluster);
   std::vector<sim::StrategyResult> results;
   for (const sim::Strategy& strategy : strategies) {
-    results.push_back(sim::simulate(inputs.model, workload, inputs.cluster, options.configuration(), strategy,
+    results.push_back(sim::simulate(inputs.model, inputs.lengths, inputs.cluster, options.configuration(), strategy,
                                     progress_line(strategy.name + ": step")));
   }
   if (!options.json.empty()) {

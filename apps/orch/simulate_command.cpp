@@ -40,9 +40,9 @@ int simulate(const SimulateOptions& options) {
       timeline.add(step, plan, played);
     };
   }
-  const sim::Workload workload(inputs.model, inputs.lengths, inputs.cluster);
-  const sim::StrategyResult result = sim::simulate(inputs.model, workload, inputs.cluster, options.configuration(),
-                                                   strategy, progress_line("simulating step"), observe);
+  const sim::StrategyResult result =
+      sim::simulate(inputs.model, inputs.lengths, inputs.cluster, options.configuration(), strategy,
+                    progress_line("simulating step"), observe);
   if (!options.timeline.empty()) timeline.write(options.timeline);
   if (!options.json.empty()) {
     Json json = run_header("orchmllm.simulation/1", options, inputs);

@@ -9,10 +9,13 @@
 namespace orch::sim {
 
 Strategy strategy(const std::string& name) {
-  const StepOptions home{.encoders = Balancer::home, .llm = Balancer::home};
-  const StepOptions llm_only{.encoders = Balancer::home, .llm = Balancer::lpt, .placement = PlacementObjective::total};
-  const StepOptions published{.encoders = Balancer::lpt, .llm = Balancer::lpt, .placement = PlacementObjective::total};
-  const StepOptions movement{.encoders = Balancer::movement, .llm = Balancer::movement};
+  const auto options = [](Balancer encoders, Balancer llm) {
+    return StepOptions{.encoders = {.balancer = encoders}, .llm = {.balancer = llm}, .placer = placement::place_total};
+  };
+  const StepOptions home = options(Balancer::home, Balancer::home);
+  const StepOptions llm_only = options(Balancer::home, Balancer::lpt);
+  const StepOptions published = options(Balancer::lpt, Balancer::lpt);
+  const StepOptions movement = options(Balancer::movement, Balancer::movement);
   const std::vector<Strategy> known{
       {"none", home}, {"llm-only", llm_only}, {"orchmllm", published}, {"movement", movement}};
   std::string names;
@@ -74,21 +77,22 @@ void finish(StrategyResult& sum, const Cluster& cluster, const Configuration& co
 
 }  // namespace
 
-StrategyResult simulate(const Mllm& model, const Workload& workload, const Cluster& cluster,
+StrategyResult simulate(const Mllm& model, const PhaseLengths& lengths, const Cluster& cluster,
                         const Configuration& configuration, const Strategy& strategy, const Progress& progress,
                         const Observe& observe) {
   StrategyResult result;
   result.name = strategy.name;
-  Sampler sampler(workload.lengths().samples(), configuration.seed);
+  Sampler sampler(lengths.samples(), configuration.seed);
   Fingerprint hash;
   const std::vector<std::uint32_t> home = home_ranks(configuration.ranks, configuration.batch);
+  const Topology topology = uniform_topology(configuration.ranks, cluster.gpus_per_node);
+  const std::vector<PhaseShape> shapes = phase_shapes(model);
   StepOptions options = strategy.options;
-  options.ranks_per_node = cluster.gpus_per_node;
+  options.rates = cluster.exchange_rates();
   for (std::uint32_t step = 0; step < configuration.steps; ++step) {
-    const StepPlan plan =
-        plan_step(model, workload.lengths(), sampler.next(home.size()), home, configuration.ranks, options);
-    hash.add(plan.fingerprint());
-    const PlayedStep played = play_step(plan, workload, cluster, configuration.sharding);
+    const StepPlan plan = plan_step(model, lengths, sampler.next(home.size()), home, topology, options);
+    hash.add(plan.hash);
+    const PlayedStep played = play_step(plan, shapes, cluster, configuration.sharding);
     add_step(result, plan, played.result, step);
     if (observe) observe(step, plan, played);
     if (progress) progress(step + 1, configuration.steps);

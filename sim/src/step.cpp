@@ -18,40 +18,21 @@ namespace {
 
 constexpr TaskId no_task = ~TaskId{0};
 
-/// What one rank sends and receives in an exchange, by link.
-struct RankTraffic {
-  std::array<std::uint64_t, 2> sent{};  ///< intra node, inter node
-  std::array<std::uint64_t, 2> received{};
-  std::array<std::uint32_t, 2> peers{};  ///< ranks sent to, by link
-};
-
-std::vector<RankTraffic> rank_traffic(const ExchangePlan& plan, std::uint32_t gpus_per_node) {
-  std::vector<RankTraffic> ranks(plan.ranks);
-  for (const Transfer& transfer : plan.transfers) {
-    if (transfer.from == transfer.to) continue;
-    const std::size_t link = transfer.from / gpus_per_node == transfer.to / gpus_per_node ? 0 : 1;
-    const std::uint64_t bytes = checked_mul(transfer.elements, plan.element_bytes);
-    ranks[transfer.from].sent[link] += bytes;
-    ranks[transfer.to].received[link] += bytes;
-    ++ranks[transfer.from].peers[link];
-  }
-  return ranks;
-}
-
 class StepBuilder {
  public:
-  StepBuilder(const StepPlan& plan, const Workload& workload, const Cluster& cluster, const Sharding& sharding)
+  StepBuilder(const StepPlan& plan, const std::vector<PhaseShape>& shapes, const Cluster& cluster,
+              const Sharding& sharding)
       : plan_(plan),
-        workload_(workload),
+        shapes_(shapes),
         cluster_(cluster),
-        ranks_(plan.ranks),
+        ranks_(plan.ranks()),
         shard_(sharding.shard),
-        units_(fsdp_units(workload.shapes(), cluster.layers_per_unit)) {
+        units_(fsdp_units(shapes, cluster.layers_per_unit)) {
     if (shard_ == 0 || ranks_ % shard_ != 0) {
       throw InvalidInput(fmt::format("a shard group of {} ranks does not divide {} ranks", shard_, ranks_));
     }
     for (std::size_t phase = 0; phase < plan.phases.size(); ++phase) {
-      work_.push_back(workload.rank_work(phase, plan.samples, plan.phases[phase].assignment.rank_of, ranks_));
+      work_.push_back(rank_work(shapes[phase], plan.phases[phase], ranks_, cluster));
     }
     for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
       compute_.push_back(graph_.add_resource());
@@ -64,20 +45,22 @@ class StepBuilder {
 
   PlayedStep play() {
     add_inputs();
-    const std::size_t encoders = plan_.phases.size() - 1;
-    outputs_ready_.assign(encoders, {});
+    outputs_ready_.resize(plan_.routes.size());
+    gradients_ready_.resize(plan_.routes.size());
     for (std::size_t u = 0; u < units_.size(); ++u) {
       add_compute(u, Activity::forward);
-      const std::size_t phase = units_[u].phase;
-      if (units_[u].last && phase < encoders) outputs_ready_[phase] = add_exchange(*plan_.phases[phase].output, phase);
+      if (!units_[u].last) continue;
+      for (std::size_t r = 0; r < plan_.routes.size(); ++r) {
+        if (plan_.routes[r].from == units_[u].phase) outputs_ready_[r] = add_exchange(plan_.routes[r]);
+      }
     }
     for (std::size_t u = units_.size(); u-- > 0;) {
       add_compute(u, Activity::backward);
       add_reduction(u);
-      if (units_[u].first && units_[u].phase == encoders) {
-        for (std::size_t phase = encoders; phase-- > 0;) {
-          gradients_ready_.push_back(add_exchange(inverse(*plan_.phases[phase].output), phase));
-        }
+      if (!units_[u].first) continue;
+      for (std::size_t r = plan_.routes.size(); r-- > 0;) {
+        const Route& route = plan_.routes[r];
+        if (!route.is_input() && route.to == units_[u].phase) gradients_ready_[r] = add_exchange(way_back(route));
       }
     }
     add_optimizer();
@@ -92,7 +75,7 @@ class StepBuilder {
   }
 
  private:
-  using RankTasks = std::vector<std::array<TaskId, 2>>;  ///< rank → its tasks on NVLink and NIC, or no_task
+  using RankTasks = std::vector<std::vector<TaskId>>;  ///< rank → its tasks on NVLink and NIC
 
   TaskId add(ResourceId resource, double seconds, Activity activity, std::size_t unit, std::uint32_t rank) {
     tags_.push_back({activity, static_cast<std::uint16_t>(unit), rank});
@@ -124,23 +107,23 @@ class StepBuilder {
   void add_compute(std::size_t u, Activity activity) {
     const Unit& unit = units_[u];
     const std::vector<TaskId> gathered = add_gather(u);
-    const RankTasks* awaited = nullptr;
-    const bool llm = unit.phase + 1 == plan_.phases.size();
-    if (activity == Activity::backward && !llm && unit.last) {
-      awaited = &gradients_ready_[plan_.phases.size() - 2 - unit.phase];
-    }
     for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
-      const PhaseShape& shape = workload_.shapes()[unit.phase];
+      const PhaseShape& shape = shapes_[unit.phase];
       const PhaseWork& work = work_[unit.phase][rank];
       const double seconds = activity == Activity::forward ? forward_seconds(unit, shape, work, cluster_)
                                                            : backward_seconds(unit, shape, work, cluster_);
       const TaskId task = add(compute_[rank], seconds, activity, u, rank);
       depend(last_[rank], task);
       depend(gathered[rank], task);
-      if (activity == Activity::forward && llm && unit.first) {
-        for (const RankTasks& outputs : outputs_ready_) depend_all(outputs, rank, task);
+      for (std::size_t r = 0; r < plan_.routes.size(); ++r) {
+        const Route& route = plan_.routes[r];
+        if (activity == Activity::forward && unit.first && route.to == unit.phase) {
+          depend_all(outputs_ready_[r], rank, task);
+        }
+        if (activity == Activity::backward && unit.last && route.from == unit.phase) {
+          depend_all(gradients_ready_[r], rank, task);
+        }
       }
-      if (awaited != nullptr) depend_all(*awaited, rank, task);
       second_last_[rank] = std::exchange(last_[rank], task);
     }
   }
@@ -182,45 +165,63 @@ class StepBuilder {
     }
   }
 
-  /// One all-to-all: starts when every rank is ready, ends per rank when its own bytes are through.
-  RankTasks add_exchange(const ExchangePlan& plan, std::size_t phase) {
-    const std::vector<RankTraffic> traffic = rank_traffic(plan, cluster_.gpus_per_node);
-    RankTasks tasks(ranks_, {no_task, no_task});
-    std::vector<TaskId> all;
-    const TaskId barrier = add_barrier();
-    for (std::uint32_t rank = 0; rank < ranks_; ++rank) depend(last_[rank], barrier);
-    for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
-      for (std::size_t link = 0; link < 2; ++link) {
-        const double seconds = exchange_seconds(traffic[rank], link);
-        if (seconds == 0) continue;
-        tasks[rank][link] = add(link == 0 ? nvlink_[rank] : nic_[rank], seconds, Activity::exchange, phase, rank);
-        graph_.add_dependency(barrier, tasks[rank][link]);
-        all.push_back(tasks[rank][link]);
+  [[nodiscard]] static Route way_back(const Route& route) {
+    Route back{route.from, route.to, inverse(route.exchange), {}};
+    if (route.stages) back.stages = inverse(*route.stages);
+    return back;
+  }
+
+  /// What an exchange puts on every rank's links, stage after stage.
+  [[nodiscard]] std::vector<std::vector<LinkTraffic>> stages(const Route& route) const {
+    if (!route.stages) return {link_traffic(route.exchange, plan_.topology)};
+    const auto three = link_traffic(*route.stages, plan_.topology);
+    return {three.begin(), three.end()};
+  }
+
+  /// One all-to-all: every stage starts when all ranks are ready, and ends per rank when its own bytes are through.
+  RankTasks add_exchange(const Route& route) {
+    RankTasks tasks(ranks_);
+    Exchange exchange{add_barrier(), {}};
+    for (std::uint32_t rank = 0; rank < ranks_; ++rank) depend(last_[rank], exchange.barrier);
+    TaskId barrier = exchange.barrier;
+    for (const std::vector<LinkTraffic>& stage : stages(route)) {
+      if (barrier == no_task) {
+        barrier = add_barrier();
+        for (const TaskId task : exchange.tasks) graph_.add_dependency(task, barrier);
       }
+      for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
+        for (const Link link : {Link::intra_node, Link::inter_node}) {
+          const double seconds = stage[rank].seconds(link, rates_);
+          if (seconds == 0) continue;
+          const TaskId task = add(resource(link, rank), seconds, Activity::exchange, route.from, rank);
+          graph_.add_dependency(barrier, task);
+          tasks[rank].push_back(task);
+          exchange.tasks.push_back(task);
+        }
+      }
+      barrier = no_task;
     }
-    exchanges_.push_back({barrier, std::move(all)});
+    exchanges_.push_back(std::move(exchange));
     return tasks;
   }
 
-  [[nodiscard]] double exchange_seconds(const RankTraffic& traffic, std::size_t link) const {
-    const std::uint64_t bytes = std::max(traffic.sent[link], traffic.received[link]);
-    if (bytes == 0) return 0;
-    const double bandwidth = link == 0 ? cluster_.nvlink_bandwidth : cluster_.nic_bandwidth;
-    return cluster_.exchange_base_seconds + traffic.peers[link] * cluster_.exchange_peer_seconds +
-           static_cast<double>(bytes) / bandwidth;
-  }
-
-  /// Raw inputs of the next step, of the size of this step's, at the start of the forward pass.
+  /// Raw inputs of the next step, of the size of this step's, at the start of the forward pass. Nothing waits for them.
   void add_inputs() {
-    for (std::size_t phase = 0; phase < plan_.phases.size(); ++phase) {
-      const std::vector<RankTraffic> traffic = rank_traffic(plan_.phases[phase].input, cluster_.gpus_per_node);
-      for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
-        for (std::size_t link = 0; link < 2; ++link) {
-          const double seconds = exchange_seconds(traffic[rank], link);
-          if (seconds > 0) (void)add(link == 0 ? nvlink_[rank] : nic_[rank], seconds, Activity::input, phase, rank);
+    for (const Route& route : plan_.routes) {
+      if (!route.is_input()) continue;
+      for (const std::vector<LinkTraffic>& stage : stages(route)) {
+        for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
+          for (const Link link : {Link::intra_node, Link::inter_node}) {
+            const double seconds = stage[rank].seconds(link, rates_);
+            if (seconds > 0) (void)add(resource(link, rank), seconds, Activity::input, route.to, rank);
+          }
         }
       }
     }
+  }
+
+  [[nodiscard]] ResourceId resource(Link link, std::uint32_t rank) const {
+    return link == Link::intra_node ? nvlink_[rank] : nic_[rank];
   }
 
   void add_optimizer() {
@@ -258,7 +259,7 @@ class StepBuilder {
     measure_bytes(result);
     measure_memory(result);
     for (std::size_t phase = 0; phase < work_.size(); ++phase) {
-      for (const PhaseWork& work : work_[phase]) result.model_flops += model_flops(workload_.shapes()[phase], work);
+      for (const PhaseWork& work : work_[phase]) result.model_flops += model_flops(shapes_[phase], work);
     }
     for (const PhaseWork& work : work_.back()) result.tokens += work.tokens;
     return result;
@@ -290,30 +291,44 @@ class StepBuilder {
   }
 
   void measure_bytes(StepResult& result) const {
-    for (const PhasePlan& phase : plan_.phases) {
-      const Traffic input = traffic(phase.input, cluster_.gpus_per_node);
-      result.input_intra_node_bytes += input.intra_node_bytes;
-      result.input_inter_node_bytes += input.inter_node_bytes;
-      if (!phase.output) continue;
-      const Traffic output = traffic(*phase.output, cluster_.gpus_per_node);
-      result.output_intra_node_bytes += 2 * output.intra_node_bytes;  // there, and gradients back
-      result.output_inter_node_bytes += 2 * output.inter_node_bytes;
+    for (const Route& route : plan_.routes) {
+      const Traffic moved = traffic(route, plan_.topology);
+      if (route.is_input()) {
+        result.input_intra_node_bytes += moved.intra_node_bytes;
+        result.input_inter_node_bytes += moved.inter_node_bytes;
+      } else {
+        result.output_intra_node_bytes += 2 * moved.intra_node_bytes;  // there, and gradients back
+        result.output_inter_node_bytes += 2 * moved.inter_node_bytes;
+      }
     }
+  }
+
+  /// rank → bytes of the buffers that outputs are sent from and received in, and of those that are passed on.
+  [[nodiscard]] std::vector<std::uint64_t> exchange_buffers() const {
+    std::vector<std::uint64_t> bytes(ranks_, 0);
+    for (const Route& route : plan_.routes) {
+      if (route.is_input() || route.exchange.identity) continue;
+      const ExchangePlan& plan = route.exchange;
+      for (std::size_t f = 0; f < plan.fields(); ++f) {
+        for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
+          bytes[rank] +=
+              (plan.send_elements[f][rank] + plan.receive_elements[f][rank]) * plan.payload[f].field.element_bytes;
+        }
+      }
+      if (!route.stages) continue;
+      const std::vector<std::uint64_t> passed_on = staging_bytes(*route.stages);
+      for (std::uint32_t rank = 0; rank < ranks_; ++rank) bytes[rank] += passed_on[rank];
+    }
+    return bytes;
   }
 
   void measure_memory(StepResult& result) const {
     std::vector<PhaseWork> work(work_.size());
+    const std::vector<std::uint64_t> buffers = exchange_buffers();
     double most = -1;
     for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
-      double staging = 0;
-      for (std::size_t phase = 0; phase < work_.size(); ++phase) {
-        work[phase] = work_[phase][rank];
-        const auto& output = plan_.phases[phase].output;
-        if (!output || plan_.phases[phase].from_home == plan_.llm().from_home) continue;  // nothing leaves its rank
-        staging +=
-            static_cast<double>((output->send_elements[rank] + output->receive_elements[rank]) * output->element_bytes);
-      }
-      const Memory memory = rank_memory(workload_.shapes(), units_, work, staging, shard_, cluster_);
+      for (std::size_t phase = 0; phase < work_.size(); ++phase) work[phase] = work_[phase][rank];
+      const Memory memory = rank_memory(shapes_, units_, work, static_cast<double>(buffers[rank]), shard_, cluster_);
       if (memory.total() <= most) continue;
       most = memory.total();
       result.peak_memory = memory;
@@ -329,8 +344,9 @@ class StepBuilder {
   };
 
   const StepPlan& plan_;
-  const Workload& workload_;
+  const std::vector<PhaseShape>& shapes_;
   const Cluster& cluster_;
+  LinkRates rates_ = cluster_.exchange_rates();
   std::uint32_t ranks_;
   std::uint32_t shard_;
   std::vector<Unit> units_;
@@ -343,15 +359,16 @@ class StepBuilder {
   std::vector<TaskId> last_;                ///< rank → its latest compute task
   std::vector<TaskId> second_last_;         ///< the one before it: when it ends, one more unit may be gathered
   std::vector<TaskId> reduced_;             ///< rank → reduction of the latest unit
-  std::vector<RankTasks> outputs_ready_;    ///< encoder → its forward exchange
-  std::vector<RankTasks> gradients_ready_;  ///< its backward exchange, last encoder first
+  std::vector<RankTasks> outputs_ready_;    ///< route → its forward exchange
+  std::vector<RankTasks> gradients_ready_;  ///< route → its backward exchange
   std::vector<Exchange> exchanges_;
 };
 
 }  // namespace
 
-PlayedStep play_step(const StepPlan& plan, const Workload& workload, const Cluster& cluster, const Sharding& sharding) {
-  return StepBuilder(plan, workload, cluster, sharding).play();
+PlayedStep play_step(const StepPlan& plan, const std::vector<PhaseShape>& shapes, const Cluster& cluster,
+                     const Sharding& sharding) {
+  return StepBuilder(plan, shapes, cluster, sharding).play();
 }
 
 }  // namespace orch::sim

@@ -83,63 +83,33 @@ std::vector<PhaseShape> phase_shapes(const Mllm& model) {
   return shapes;
 }
 
-Workload::Workload(const Mllm& model, const PhaseLengths& lengths, const Cluster& cluster)
-    : shapes_(phase_shapes(model)), lengths_(&lengths), work_(shapes_.size()) {
-  for (std::size_t phase = 0; phase < shapes_.size(); ++phase) {
-    work_[phase].reserve(lengths.samples());
-    for (std::size_t sample = 0; sample < lengths.samples(); ++sample) {
-      const bool llm = phase + 1 == shapes_.size();
-      const auto units = llm ? std::span(&lengths.llm_length[sample], 1) : lengths.encoders[phase].units(sample);
-      const std::uint32_t outputs = llm ? 0 : lengths.encoders[phase].llm_length[sample];
-      work_[phase].push_back(sample_work(shapes_[phase], cluster, units, outputs));
-    }
-  }
-}
-
-Workload::SampleWork Workload::sample_work(const PhaseShape& shape, const Cluster& cluster,
-                                           std::span<const std::uint32_t> units, std::uint32_t outputs) const {
+std::vector<PhaseWork> rank_work(const PhaseShape& shape, const PhasePlan& plan, std::uint32_t ranks,
+                                 const Cluster& cluster) {
   const Transformer& t = shape.transformer;
   const std::uint64_t kernel_dim = kernel_head_dim(cluster, t.head_dim);
   const double padding = static_cast<double>(kernel_dim) / static_cast<double>(t.head_dim);
   const AttentionRate& rate = attention_rate(cluster, kernel_dim, t.causal);
   const auto pair_flops = static_cast<double>(attention_flops_per_pair(t));
 
-  SampleWork sample;
-  sample.units = static_cast<double>(units.size());
-  sample.work.outputs = outputs;
-  for (const std::uint32_t length : units) {
-    if (length == 0) continue;
-    const double pairs = attention_pairs(length, shape.attention_span);
-    const auto block = shape.attention_span == 0 ? length : std::min<std::uint64_t>(length, shape.attention_span);
-    const double flops = pairs * pair_flops * padding;
-    sample.work.tokens += length;
-    sample.work.attention_pairs += pairs;
-    sample.work.attention_forward_seconds += flops / rate.forward_flops.at(static_cast<double>(block));
-    sample.work.attention_backward_seconds +=
-        backward_attention * flops / rate.backward_flops.at(static_cast<double>(block));
-    sample.longest = std::max(sample.longest, static_cast<double>(length));
-  }
-  return sample;
-}
-
-std::vector<PhaseWork> Workload::rank_work(std::size_t phase, std::span<const std::uint32_t> samples,
-                                           std::span<const std::uint32_t> rank_of, std::uint32_t ranks) const {
   std::vector<PhaseWork> work(ranks);
-  std::vector<double> units(ranks, 0);
-  std::vector<double> longest(ranks, 0);
-  for (std::size_t i = 0; i < samples.size(); ++i) {
-    const SampleWork& sample = work_[phase][samples[i]];
-    PhaseWork& rank = work[rank_of[i]];
-    rank.tokens += sample.work.tokens;
-    rank.outputs += sample.work.outputs;
-    rank.attention_pairs += sample.work.attention_pairs;
-    rank.attention_forward_seconds += sample.work.attention_forward_seconds;
-    rank.attention_backward_seconds += sample.work.attention_backward_seconds;
-    units[rank_of[i]] += sample.units;
-    longest[rank_of[i]] = std::max(longest[rank_of[i]], sample.longest);
-  }
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    work[rank].padded_tokens = shapes_[phase].padded_front_end ? units[rank] * longest[rank] : work[rank].tokens;
+    PhaseWork& sum = work[rank];
+    double longest = 0;
+    for (const std::uint32_t item : plan.layout.items(rank)) {
+      const std::uint32_t length = plan.length[item];
+      if (!plan.output.empty()) sum.outputs += plan.output[item];
+      if (length == 0) continue;
+      const double pairs = attention_pairs(length, shape.attention_span);
+      const auto block = shape.attention_span == 0 ? length : std::min<std::uint64_t>(length, shape.attention_span);
+      const double flops = pairs * pair_flops * padding;
+      sum.tokens += length;
+      sum.attention_pairs += pairs;
+      sum.attention_forward_seconds += flops / rate.forward_flops.at(static_cast<double>(block));
+      sum.attention_backward_seconds += backward_attention * flops / rate.backward_flops.at(static_cast<double>(block));
+      longest = std::max(longest, static_cast<double>(length));
+    }
+    const auto units = static_cast<double>(plan.layout.items(rank).size());
+    sum.padded_tokens = shape.padded_front_end ? units * longest : sum.tokens;
   }
   return work;
 }

@@ -25,7 +25,7 @@ struct Assignment {
   std::vector<std::uint32_t> rank_of;  ///< sample → rank
   std::vector<Cost> rank_cost;         ///< recomputed from rank_of
   Cost lower_bound = 0;                ///< proven: no assignment has a smaller largest rank cost
-  std::string_view solver;             ///< name of the solver that made it
+  std::string solver;                  ///< name of the solver that made it
 
   [[nodiscard]] Cost max_cost() const { return balance::largest(rank_cost); }
   [[nodiscard]] double mean_cost() const { return balance::mean(rank_cost); }

@@ -253,8 +253,8 @@ inline void resolve_counts(const Constraints& constraints, Problem& problem) {
 
 /// The result for items → ranks, with true costs.
 [[nodiscard]] inline Assignment assignment_of(const Problem& problem, std::span<const Cost> costs,
-                                              std::span<const std::uint32_t> rank_of_item, std::string_view solver) {
-  Assignment result{problem.ranks, problem.expand(rank_of_item), {}, constrained_bound(problem), solver};
+                                              std::span<const std::uint32_t> rank_of_item, std::string solver) {
+  Assignment result{problem.ranks, problem.expand(rank_of_item), {}, constrained_bound(problem), std::move(solver)};
   result.rank_cost = rank_costs(costs, result.rank_of, problem.ranks);
   for (std::uint32_t rank = 0; rank < problem.ranks; ++rank) {
     result.rank_cost[rank] = problem.rank_cost(rank, result.rank_cost[rank]);

@@ -1,9 +1,9 @@
-// Rearrangement Π: how samples move from one layout over ranks to another.
+// Rearrangement Π: how items (samples, or single images and clips) move from one layout over ranks to another.
 //
-// A layout puts every sample on one rank; inside a rank samples keep the order of their index in the global batch. So a
-// layout is a numbering of *slots*, rank by rank, and a rearrangement is a permutation of slots together with the slot
-// ranges of the ranks before and after. inverse(inverse(Π)) = Π; compose(Π_M, inverse(Π_E)) moves encoder outputs
-// straight from the encoder's layout to the LLM's.
+// A layout puts every item on one rank; inside a rank items keep the order of their index. So a layout is a numbering
+// of *slots*, rank by rank, and a rearrangement is a permutation of slots together with the slot ranges of the ranks
+// before and after. inverse(inverse(Π)) = Π; compose(Π_M, inverse(Π_E)) moves encoder outputs straight from the
+// encoder's layout to the LLM's.
 // Complexity: O(n + ranks) each. Source: OrchMLLM (arXiv 2503.23830), rearrangement composition.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -21,18 +21,18 @@
 
 namespace orch {
 
-/// Slots of a layout: samples rank by rank, inside a rank by index.
+/// Slots of a layout: items rank by rank, inside a rank by index.
 struct Layout {
   std::vector<std::uint32_t> first;    ///< rank → its first slot; one more entry than ranks
-  std::vector<std::uint32_t> slot_of;  ///< sample → slot
+  std::vector<std::uint32_t> slot_of;  ///< item → slot
+  std::vector<std::uint32_t> item_at;  ///< slot → item
 
   [[nodiscard]] std::uint32_t ranks() const { return static_cast<std::uint32_t>(first.size() - 1); }
+  [[nodiscard]] std::size_t size() const { return slot_of.size(); }
 
-  /// slot → sample
-  [[nodiscard]] std::vector<std::uint32_t> samples() const {
-    std::vector<std::uint32_t> sample_at(slot_of.size());
-    for (std::uint32_t sample = 0; sample < slot_of.size(); ++sample) sample_at[slot_of[sample]] = sample;
-    return sample_at;
+  /// Items of one rank, in order.
+  [[nodiscard]] std::span<const std::uint32_t> items(std::uint32_t rank) const {
+    return std::span(item_at).subspan(first[rank], first[rank + 1] - first[rank]);
   }
 
   friend bool operator==(const Layout&, const Layout&) = default;
@@ -40,17 +40,23 @@ struct Layout {
 
 /// Throws InvalidInput for a rank out of range.
 [[nodiscard]] inline Layout layout(std::span<const std::uint32_t> rank_of, std::uint32_t ranks) {
-  Layout result{std::vector<std::uint32_t>(std::size_t{ranks} + 1, 0), std::vector<std::uint32_t>(rank_of.size())};
-  for (std::size_t sample = 0; sample < rank_of.size(); ++sample) {
-    if (rank_of[sample] >= ranks) {
-      throw InvalidInput("sample " + std::to_string(sample) + " is on rank " + std::to_string(rank_of[sample]) +
+  const std::size_t n = rank_of.size();
+  Layout result{std::vector<std::uint32_t>(std::size_t{ranks} + 1, 0), std::vector<std::uint32_t>(n),
+                std::vector<std::uint32_t>(n)};
+  for (std::size_t item = 0; item < n; ++item) {
+    if (rank_of[item] >= ranks) {
+      throw InvalidInput("item " + std::to_string(item) + " is on rank " + std::to_string(rank_of[item]) +
                          ", but there are " + std::to_string(ranks) + " ranks");
     }
-    ++result.first[rank_of[sample] + 1];
+    ++result.first[rank_of[item] + 1];
   }
   std::partial_sum(result.first.begin(), result.first.end(), result.first.begin());
   std::vector<std::uint32_t> next(result.first.begin(), result.first.end() - 1);
-  for (std::size_t sample = 0; sample < rank_of.size(); ++sample) result.slot_of[sample] = next[rank_of[sample]]++;
+  for (std::uint32_t item = 0; item < n; ++item) {
+    const std::uint32_t slot = next[rank_of[item]]++;
+    result.slot_of[item] = slot;
+    result.item_at[slot] = item;
+  }
   return result;
 }
 
@@ -73,17 +79,15 @@ struct Rearrangement {
   friend bool operator==(const Rearrangement&, const Rearrangement&) = default;
 };
 
-/// Π that takes `before` to `after`, two layouts of the same samples over the same number of ranks.
+/// Π that takes `before` to `after`, two layouts of the same items over the same number of ranks.
 [[nodiscard]] inline Rearrangement rearrangement(const Layout& before, const Layout& after) {
-  if (before.slot_of.size() != after.slot_of.size() || before.ranks() != after.ranks()) {
-    throw InvalidInput("layouts of " + std::to_string(before.slot_of.size()) + " and " +
-                       std::to_string(after.slot_of.size()) + " samples over " + std::to_string(before.ranks()) +
-                       " and " + std::to_string(after.ranks()) + " ranks cannot be rearranged into one another");
+  if (before.size() != after.size() || before.ranks() != after.ranks()) {
+    throw InvalidInput("layouts of " + std::to_string(before.size()) + " and " + std::to_string(after.size()) +
+                       " items over " + std::to_string(before.ranks()) + " and " + std::to_string(after.ranks()) +
+                       " ranks cannot be rearranged into one another");
   }
-  Rearrangement result{before.first, after.first, std::vector<std::uint32_t>(before.slot_of.size())};
-  for (std::size_t sample = 0; sample < before.slot_of.size(); ++sample) {
-    result.to[before.slot_of[sample]] = after.slot_of[sample];
-  }
+  Rearrangement result{before.first, after.first, std::vector<std::uint32_t>(before.size())};
+  for (std::size_t slot = 0; slot < before.size(); ++slot) result.to[slot] = after.slot_of[before.item_at[slot]];
   return result;
 }
 

@@ -1,11 +1,11 @@
 // The global orchestrator: from a global batch's phase lengths to a step plan.
 //
-// Every phase gets an assignment of its own, all from the sampled layout; encoder outputs are routed by the composition
-// Π_LLM ∘ Π_encoder⁻¹. A phase stays at home, or is balanced from scratch (LPT and its relatives) and then placed node
-// by node where its bytes are, or is balanced by moving as little as possible. What a sample's move weighs: its raw
-// input, and its encoder outputs once forward and their gradients once back. Complexity: O(n log n) a phase.
-// Deterministic: every rank that holds the lengths computes the same plan. Source: OrchMLLM (arXiv 2503.23830), MLLM
-// global orchestrator.
+// Every phase gets an assignment of its own, from the sampled layout; encoders run in the model's order, so that a
+// phase which takes others' outputs is planned when it is known where they will be. Outputs travel straight from the
+// encoder's layout to that of the phase which it feeds (Π_M ∘ Π_E⁻¹), once forward, their gradients once back. What an
+// item's move weighs: its raw input, its outputs and their gradients.
+// Complexity: O(n log n) a phase. Deterministic: every rank that holds the lengths computes the same plan.
+// Source: OrchMLLM (arXiv 2503.23830), MLLM global orchestrator.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -13,220 +13,375 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "orchmllm/balance/conv_packed.hpp"
-#include "orchmllm/balance/greedy.hpp"
-#include "orchmllm/balance/movement.hpp"
 #include "orchmllm/cost/shape.hpp"
+#include "orchmllm/exchange/hierarchical.hpp"
+#include "orchmllm/exchange/link_traffic.hpp"
+#include "orchmllm/model/encoder_graph.hpp"
 #include "orchmllm/model/phase_lengths.hpp"
+#include "orchmllm/orchestrate/phase_problem.hpp"
 #include "orchmllm/orchestrate/step_plan.hpp"
-#include "orchmllm/placement/placement.hpp"
 
 namespace orch {
 
-enum class Balancer : std::uint8_t {
-  home,      ///< every sample where it was sampled
-  lpt,       ///< flattest, whatever it moves
-  movement,  ///< within the tolerance of the bound, moving as little as possible
+struct PhaseOptions {
+  Balancer balancer = Balancer::lpt;
+  Granularity granularity = Granularity::sample;  ///< of encoders; the LLM's items are samples
+  std::optional<PhaseCost> cost = std::nullopt;   ///< nothing = derived from the model's shape
 };
 
+enum class ExchangeSchedule : std::uint8_t { direct, hierarchical, automatic };
+
 struct StepOptions {
-  Balancer encoders = Balancer::lpt;
-  Balancer llm = Balancer::lpt;
-  /// Node-wise placement of phases balanced by LPT; nothing = batches stay where the solver numbered them.
-  std::optional<PlacementObjective> placement = std::nullopt;
-  std::uint32_t ranks_per_node = 8;
+  PhaseOptions encoders = {};
+  PhaseOptions llm = {};
+  std::map<std::string, PhaseOptions> phases = {};  ///< encoders by name, where they differ from the others
+  /// Node-wise placement of phases balanced from scratch; empty = batches stay where the solver numbered them.
+  Placer placer = {};
   double tolerance = 0.01;  ///< of movement-aware balancing: largest cost over the lower bound
+  /// The LLM's layout follows the encoders' outputs; false: it is chosen as if they were where samples were drawn.
+  bool joint = true;
+  ExchangeSchedule schedule = ExchangeSchedule::direct;
+  LinkRates rates = {};  ///< for ExchangeSchedule::automatic, which takes the schedule that is estimated to end sooner
 };
 
 namespace detail {
 
-/// What one phase asks the orchestrator to solve: sample → batch, under one cost.
-struct PhaseProblem {
-  ConvPackedCost cost;
-  std::vector<ConvPackedCost::Batch> samples;
+/// Items of one phase, in order of sample.
+struct Items {
+  std::vector<std::uint32_t> first{0};   ///< sample → its first item; one more entry than samples
+  std::vector<std::uint32_t> sample_of;  ///< item → sample
+  std::vector<std::uint32_t> length;     ///< item → tokens in the phase
+  std::vector<std::uint32_t> output;     ///< item → tokens that leave the phase
+  std::vector<std::uint32_t> position;   ///< item → place in its sample's LLM sequence
+};
 
-  [[nodiscard]] Assignment lpt(std::uint32_t ranks) const {
-    if (cost.conv_alpha != 0) return balance::conv_packed(samples, ranks, cost);
-    return balance::greedy(alone(), ranks);
-  }
-
-  /// Padding is charged to the longest unit of the global batch, which no rank exceeds: costs then add up, from above.
-  [[nodiscard]] Assignment move(std::span<const std::uint64_t> bytes, std::span<const std::uint32_t> home_rank,
-                                const Topology& topology, double tolerance) const {
-    std::uint64_t longest = 0;
-    for (const auto& sample : samples) longest = std::max(longest, sample.longest);
-    std::vector<Cost> costs(samples.size());
-    for (std::size_t i = 0; i < samples.size(); ++i) {
-      costs[i] = checked_add(checked_mul(cost.conv_alpha, checked_mul(samples[i].units, longest)), samples[i].packed);
+[[nodiscard]] inline Items encoder_items(const EncoderLengths& lengths, bool to_llm,
+                                         std::span<const std::uint32_t> samples) {
+  Items items;
+  for (std::uint32_t s = 0; s < samples.size(); ++s) {
+    for (std::uint64_t u = lengths.first[samples[s]]; u < lengths.first[samples[s] + 1]; ++u) {
+      items.sample_of.push_back(s);
+      items.length.push_back(lengths.unit_length[u]);
+      items.output.push_back(lengths.unit_llm_length[u]);
+      if (to_llm) items.position.push_back(lengths.unit_position[u]);
     }
-    Assignment result = balance::movement(costs, bytes, home_rank, topology, tolerance).assignment;
-    certify(result);
-    return result;
+    items.first.push_back(sample_count(items.sample_of.size()));
+  }
+  return items;
+}
+
+[[nodiscard]] inline Items llm_items(const PhaseLengths& lengths, std::span<const std::uint32_t> samples) {
+  Items items;
+  for (std::uint32_t s = 0; s < samples.size(); ++s) {
+    items.sample_of.push_back(s);
+    items.length.push_back(lengths.llm_length[samples[s]]);
+    items.first.push_back(s + 1);
+  }
+  return items;
+}
+
+/// The first item of every group.
+[[nodiscard]] inline std::vector<std::uint32_t> group_starts(const Items& items, Granularity granularity) {
+  std::vector<std::uint32_t> starts;
+  for (std::uint32_t i = 0; i < items.sample_of.size(); ++i) {
+    if (granularity == Granularity::unit || i == 0 || items.sample_of[i] != items.sample_of[i - 1]) starts.push_back(i);
+  }
+  starts.push_back(static_cast<std::uint32_t>(items.sample_of.size()));
+  return starts;
+}
+
+/// Groups and their costs; pieces are added by the caller.
+[[nodiscard]] inline PhaseProblem phase_problem(const Items& items, std::span<const std::uint32_t> starts,
+                                                PhaseCost cost, std::span<const std::uint32_t> home_rank) {
+  PhaseProblem problem{std::move(cost), {}, {}, {}};
+  const ConvPackedCost* packed = std::get_if<ConvPackedCost>(&problem.cost);
+  const ConvPackedCost lengths_alone{};
+  for (std::size_t g = 0; g + 1 < starts.size(); ++g) {
+    const auto lengths = std::span(items.length).subspan(starts[g], starts[g + 1] - starts[g]);
+    problem.groups.push_back((packed != nullptr ? *packed : lengths_alone).batch(lengths));
+    problem.home.push_back(home_rank[items.sample_of[starts[g]]]);
+  }
+  return problem;
+}
+
+/// Balances and places one phase; fills in all but layout.
+inline void solve_phase(PhasePlan& plan, Items& items, const PhaseProblem& problem,
+                        std::span<const std::uint32_t> starts, Balancer balancer, const Topology& topology,
+                        const StepOptions& options) {
+  const std::uint32_t ranks = topology.ranks();
+  const std::vector<Cost> home_cost = problem.rank_costs(problem.home, ranks);
+  plan.imbalance_before = balance::imbalance(home_cost);
+  Assignment solved;
+  switch (balancer) {
+    case Balancer::home:
+      solved = problem.stay(ranks);
+      break;
+    case Balancer::lpt:
+    case Balancer::automatic:
+      solved = problem.flat(ranks, balancer == Balancer::automatic);
+      if (options.placer) problem.place(solved, topology, options.placer);
+      break;
+    case Balancer::movement:
+      solved = problem.move(topology, options.tolerance);
+      break;
+  }
+  // A layout that balancing does not improve stays as it is: nothing moves. Items without tokens stay too.
+  if (solved.max_cost() >= balance::largest(home_cost)) {
+    solved.rank_of = problem.home;
+    solved.solver = "home";
+  }
+  for (std::size_t g = 0; g < problem.groups.size(); ++g) {
+    if (problem.groups[g].longest == 0) solved.rank_of[g] = problem.home[g];
+  }
+  plan.assignment = std::move(solved);
+  plan.assignment.rank_cost = problem.rank_costs(plan.assignment.rank_of, ranks);
+  std::vector<std::uint32_t> rank_of(items.sample_of.size());
+  for (std::size_t g = 0; g + 1 < starts.size(); ++g) {
+    std::fill(rank_of.begin() + starts[g], rank_of.begin() + starts[g + 1], plan.assignment.rank_of[g]);
+  }
+  plan.assignment.rank_of = std::move(rank_of);
+  plan.sample_of = std::move(items.sample_of);
+  plan.length = std::move(items.length);
+  plan.output = items.output;
+  plan.position = std::move(items.position);
+}
+
+/// Layout, and what follows from it.
+inline void lay_out(PhasePlan& plan, std::uint32_t ranks) {
+  plan.layout = layout(plan.assignment.rank_of, ranks);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    const auto items = plan.layout.items(rank);
+    const bool empty = std::all_of(items.begin(), items.end(), [&](std::uint32_t i) { return plan.length[i] == 0; });
+    if (empty) plan.empty_ranks.push_back(rank);
+  }
+  std::uint32_t last = ~std::uint32_t{0};
+  for (std::size_t i = 0; i < plan.length.size(); ++i) {
+    if (plan.length[i] == 0 || plan.sample_of[i] == last) continue;
+    last = plan.sample_of[i];
+    ++plan.nonempty;
+  }
+}
+
+/// What plan_step() works on.
+class StepPlanner {
+ public:
+  StepPlanner(const Mllm& model, const PhaseLengths& lengths, StepPlan& plan, const StepOptions& options)
+      : model_(model), lengths_(lengths), plan_(plan), options_(options), encoders_(model.encoders.size()) {
+    for (const auto& [name, unused] : options.phases) {
+      if (encoder_named(model, name) == encoders_) {
+        throw InvalidInput("options for phase \"" + name + "\", but model " + model.name + " has no such encoder");
+      }
+    }
+    for (std::size_t e = 0; e < encoders_; ++e) {
+      items_.push_back(encoder_items(lengths.encoders[e], feeds_llm(model.encoders[e]), plan.samples));
+    }
+    items_.push_back(llm_items(lengths, plan.samples));
+    plan.phases.resize(encoders_ + 1);
   }
 
-  /// True costs and a true bound for any assignment of these samples.
-  void certify(Assignment& assignment) const {
-    const std::vector<Cost> costs = alone();
-    assignment.rank_cost = balance::conv_packed_rank_costs(samples, assignment.rank_of, assignment.ranks, cost);
-    assignment.lower_bound = balance::lower_bound(costs, descending_order(costs), assignment.ranks);
-  }
-
-  /// The sampled layout with its true costs and the same bound as a solution.
-  [[nodiscard]] Assignment stay(std::span<const std::uint32_t> home_rank, std::uint32_t ranks) const {
-    Assignment home{ranks, std::vector<std::uint32_t>(home_rank.begin(), home_rank.end()), {}, 0, "home"};
-    certify(home);
-    return home;
+  void run() {
+    for (std::size_t phase = 0; phase <= encoders_; ++phase) plan_phase(phase);
+    home_ = layout(plan_.home_rank, plan_.ranks());
+    for (std::size_t phase = 0; phase <= encoders_; ++phase) add_input(phase);
+    for (std::size_t from = 0; from < encoders_; ++from) {
+      for (std::size_t to = from + 1; to <= encoders_; ++to) {
+        if (feeds(model_.encoders[from], name(to))) add_output(from, to);
+      }
+    }
+    count_losses();
   }
 
  private:
-  [[nodiscard]] std::vector<Cost> alone() const {
-    std::vector<Cost> costs(samples.size());
-    for (std::size_t i = 0; i < samples.size(); ++i) costs[i] = cost(samples[i]);
-    return costs;
+  [[nodiscard]] std::string_view name(std::size_t phase) const {
+    return phase < encoders_ ? std::string_view(model_.encoders[phase].phase) : llm_phase;
   }
-};
 
-[[nodiscard]] inline PhaseProblem encoder_problem(const Encoder& encoder, const EncoderLengths& lengths,
-                                                  std::span<const std::uint32_t> samples) {
-  PhaseProblem problem{encoder_cost(encoder), {}};
-  problem.samples.reserve(samples.size());
-  for (const std::uint32_t sample : samples) problem.samples.push_back(problem.cost.batch(lengths.units(sample)));
-  return problem;
-}
-
-[[nodiscard]] inline PhaseProblem llm_problem(const Mllm& model, const PhaseLengths& lengths,
-                                              std::span<const std::uint32_t> samples) {
-  PhaseProblem problem{{.conv_alpha = 0, .packed = llm_cost(model)}, {}};
-  problem.samples.reserve(samples.size());
-  for (const std::uint32_t sample : samples) {
-    const std::uint32_t length = lengths.llm_length[sample];
-    problem.samples.push_back(problem.cost.batch(std::span(&length, 1)));
+  [[nodiscard]] const PhaseOptions& phase_options(std::size_t phase) const {
+    if (phase == encoders_) return options_.llm;
+    const auto own = options_.phases.find(model_.encoders[phase].phase);
+    return own == options_.phases.end() ? options_.encoders : own->second;
   }
-  return problem;
-}
 
-/// Elements of every slot of a layout, from elements of every sample.
-[[nodiscard]] inline std::vector<std::uint64_t> by_slot(const Layout& layout,
-                                                        std::span<const std::uint64_t> of_sample) {
-  std::vector<std::uint64_t> elements(of_sample.size());
-  for (std::size_t sample = 0; sample < of_sample.size(); ++sample)
-    elements[layout.slot_of[sample]] = of_sample[sample];
-  return elements;
-}
+  [[nodiscard]] PhaseCost phase_cost(std::size_t phase) const {
+    const PhaseOptions& own = phase_options(phase);
+    if (own.cost) return *own.cost;
+    if (phase < encoders_) return encoder_cost(model_.encoders[phase]);
+    return ConvPackedCost{.conv_alpha = 0, .packed = llm_cost(model_)};
+  }
 
-/// Bytes of every sample that reach a phase, from the ranks that hold them: raw inputs, and for the LLM encoder
-/// outputs.
-struct PhaseTraffic {
-  std::vector<std::uint32_t> from;    ///< rank, per piece
-  std::vector<std::uint32_t> sample;  ///< whose piece it is
-  std::vector<std::uint64_t> bytes;
+  void plan_phase(std::size_t phase) {
+    const auto begin = std::chrono::steady_clock::now();
+    PhasePlan& plan = plan_.phases[phase];
+    plan.phase = name(phase);
+    const PhaseOptions& own = phase_options(phase);
+    const std::vector<std::uint32_t> starts = group_starts(items_[phase], own.granularity);
+    PhaseProblem problem = phase_problem(items_[phase], starts, phase_cost(phase), plan_.home_rank);
+    add_pieces(phase, starts, problem);
+    solve_phase(plan, items_[phase], problem, starts, own.balancer, plan_.topology, options_);
+    lay_out(plan, plan_.ranks());
+    plan.solve_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
 
-  void add(std::span<const std::uint32_t> ranks, std::span<const std::uint64_t> elements, std::uint64_t element_bytes) {
-    for (std::uint32_t i = 0; i < ranks.size(); ++i) {
-      if (elements[i] == 0) continue;
-      from.push_back(ranks[i]);
-      sample.push_back(i);
-      bytes.push_back(checked_mul(elements[i], element_bytes));
+  /// What waits for every group, and where: raw inputs and text at home, encoder outputs (twice: there, and gradients
+  /// back) where they were made. What leaves a phase is taken to go home, where the LLM's layout begins.
+  void add_pieces(std::size_t phase, std::span<const std::uint32_t> starts, PhaseProblem& problem) const {
+    const bool encoder = phase < encoders_;
+    const std::uint64_t in = encoder ? input_bytes_per_token(model_.encoders[phase]) : 0;
+    const std::uint64_t out = encoder ? 2 * output_bytes_per_token(model_, model_.encoders[phase]) : 0;
+    const Items& items = items_[phase];
+    for (std::uint32_t g = 0; g + 1 < starts.size(); ++g) {
+      std::uint64_t at_home = 0;
+      for (std::uint32_t i = starts[g]; i < starts[g + 1]; ++i) {
+        at_home = checked_add(at_home, checked_mul(in, items.length[i]));
+        if (encoder) at_home = checked_add(at_home, checked_mul(out, items.output[i]));
+      }
+      if (!encoder) at_home = token_bytes * lengths_.text[plan_.samples[g]];
+      problem.pieces.push_back({g, problem.home[g], at_home});
+      add_output_pieces(phase, g, starts[g], starts[g + 1], problem);
     }
   }
-  [[nodiscard]] std::vector<std::uint64_t> by_sample(std::size_t samples) const {
-    std::vector<std::uint64_t> sum(samples, 0);
-    for (std::size_t piece = 0; piece < bytes.size(); ++piece) sum[sample[piece]] += bytes[piece];
-    return sum;
+
+  /// Outputs of the encoders that feed `phase`, for items first … last − 1 of one sample.
+  void add_output_pieces(std::size_t phase, std::uint32_t group, std::uint32_t first, std::uint32_t last,
+                         PhaseProblem& problem) const {
+    const Items& items = items_[phase];
+    const std::uint32_t sample = items.sample_of[first];
+    std::uint32_t item = items.first[sample];  // of `phase`, unit for unit of its producers
+    for (std::size_t from = 0; from < phase; ++from) {
+      const Encoder& producer = model_.encoders[from];
+      if (!feeds(producer, name(phase))) continue;
+      const std::uint64_t width = 2 * output_bytes_per_token(model_, producer);
+      std::uint32_t begin = items_[from].first[sample];
+      std::uint32_t end = items_[from].first[sample + 1];
+      if (phase < encoders_) {
+        const std::uint32_t base = item;
+        item += end - begin;
+        end = begin + (std::clamp(last, base, item) - base);
+        begin += std::clamp(first, base, item) - base;
+      }
+      for (std::uint32_t u = begin; u < end; ++u) {
+        const bool where_made = options_.joint || phase < encoders_;
+        const std::uint32_t at = where_made ? plan_.phases[from].assignment.rank_of[u] : problem.home[group];
+        problem.pieces.push_back({group, at, checked_mul(width, items_[from].output[u])});
+      }
+    }
   }
+
+  [[nodiscard]] std::vector<std::uint32_t> home_of_items(std::size_t phase) const {
+    std::vector<std::uint32_t> ranks;
+    for (const std::uint32_t sample : plan_.phases[phase].sample_of) ranks.push_back(plan_.home_rank[sample]);
+    return ranks;
+  }
+
+  void add_input(std::size_t phase) {
+    const PhasePlan& plan = plan_.phases[phase];
+    std::vector<Payload> payload;
+    if (phase == encoders_) {
+      std::vector<std::uint32_t> text;
+      for (const std::uint32_t sample : plan_.samples) text.push_back(lengths_.text[sample]);
+      const std::vector<std::uint32_t> at_home = by_slot(home_, text);
+      payload.push_back({{"token-ids", token_id_bytes, 1}, at_home});
+      payload.push_back({{"labels", token_id_bytes, 1}, at_home});
+      add_route(Route::home, phase, rearrangement(home_, plan.layout), std::move(payload));
+    } else if (has_raw_input(model_.encoders[phase])) {
+      const Layout home = layout(home_of_items(phase), plan_.ranks());
+      const std::uint64_t elements = input_bytes_per_token(model_.encoders[phase]) / input_element_bytes;
+      payload.push_back({{"input", input_element_bytes, elements}, by_slot(home, plan.length)});
+      add_route(Route::home, phase, rearrangement(home, plan.layout), std::move(payload));
+    }
+  }
+
+  /// Ranks where the items of `from` are needed in phase `to`.
+  [[nodiscard]] std::vector<std::uint32_t> target_ranks(std::size_t from, std::size_t to) const {
+    const PhasePlan& source = plan_.phases[from];
+    const std::vector<std::uint32_t>& rank_of = plan_.phases[to].assignment.rank_of;
+    std::vector<std::uint32_t> ranks;
+    ranks.reserve(source.sample_of.size());
+    for (std::uint32_t sample = 0; sample < plan_.samples.size(); ++sample) {
+      std::uint32_t target = items_[to].first[sample];
+      for (std::size_t earlier = 0; to < encoders_ && earlier < from; ++earlier) {
+        if (!feeds(model_.encoders[earlier], name(to))) continue;
+        target += items_[earlier].first[sample + 1] - items_[earlier].first[sample];
+      }
+      for (std::uint32_t u = items_[from].first[sample]; u < items_[from].first[sample + 1]; ++u) {
+        ranks.push_back(rank_of[target]);
+        if (to < encoders_) ++target;
+      }
+    }
+    return ranks;
+  }
+
+  void add_output(std::size_t from, std::size_t to) {
+    const Layout& before = plan_.phases[from].layout;
+    const Layout after = layout(target_ranks(from, to), plan_.ranks());
+    const std::uint64_t width = output_width(model_, model_.encoders[from]);
+    std::vector<Payload> payload;
+    payload.push_back({{"hidden", hidden_element_bytes, width}, by_slot(before, items_[from].output)});
+    add_route(static_cast<std::uint32_t>(from), to, rearrangement(before, after), std::move(payload));
+  }
+
+  void add_route(std::uint32_t from, std::size_t to, Rearrangement moves, std::vector<Payload> payload) {
+    Route route{from, static_cast<std::uint32_t>(to), exchange_plan(std::move(moves), std::move(payload)), {}};
+    if (options_.schedule != ExchangeSchedule::direct) {
+      HierarchicalExchange stages = hierarchical(route.exchange, plan_.topology);
+      if (options_.schedule == ExchangeSchedule::hierarchical || sooner(stages, route.exchange)) {
+        route.stages = std::move(stages);
+      }
+    }
+    plan_.routes.push_back(std::move(route));
+  }
+
+  [[nodiscard]] bool sooner(const HierarchicalExchange& stages, const ExchangePlan& direct) const {
+    return seconds(link_traffic(stages, plan_.topology), options_.rates) <
+           seconds(link_traffic(direct, plan_.topology), options_.rates);
+  }
+
+  void count_losses() {
+    const std::size_t ranks = plan_.ranks();
+    plan_.loss = {std::vector<std::uint64_t>(ranks, 0), std::vector<std::uint64_t>(ranks, 0),
+                  std::vector<std::uint64_t>(ranks, 0)};
+    for (std::size_t i = 0; i < plan_.samples.size(); ++i) {
+      const std::uint32_t rank = plan_.llm().assignment.rank_of[i];
+      plan_.loss.tokens[rank] += plan_.llm().length[i];
+      plan_.loss.supervised[rank] += lengths_.supervised[plan_.samples[i]];
+      ++plan_.loss.samples[rank];
+    }
+  }
+
+  static constexpr std::uint64_t input_element_bytes = 2;           ///< pixels and features in 16 bits
+  static constexpr std::uint64_t hidden_element_bytes = 2;          ///< hidden states in 16 bits
+  static constexpr std::uint64_t token_bytes = 2 * token_id_bytes;  ///< a token's id and its label
+
+  const Mllm& model_;
+  const PhaseLengths& lengths_;
+  StepPlan& plan_;
+  const StepOptions& options_;
+  std::size_t encoders_;
+  std::vector<Items> items_;  ///< phase by phase; what moved into the plan is empty here
+  Layout home_;               ///< of samples
 };
-
-/// Renames the ranks of a balanced assignment so that batches meet their bytes.
-inline void place_batches(Assignment& assignment, const PhaseTraffic& traffic, const Topology& topology,
-                          PlacementObjective objective) {
-  std::vector<std::uint32_t> to(traffic.sample.size());
-  for (std::size_t piece = 0; piece < to.size(); ++piece) to[piece] = assignment.rank_of[traffic.sample[piece]];
-  const Placement placed =
-      placement::place(traffic_matrix(traffic.from, to, traffic.bytes, assignment.ranks), topology, objective);
-  for (std::uint32_t& rank : assignment.rank_of) rank = placed.rank_of[rank];
-}
-
-[[nodiscard]] inline PhasePlan phase_plan(std::string phase, const PhaseProblem& problem, Balancer balancer,
-                                          const PhaseTraffic& traffic, std::span<const std::uint32_t> home_rank,
-                                          const Topology& topology, const StepOptions& options) {
-  const auto begin = std::chrono::steady_clock::now();
-  const Assignment home = problem.stay(home_rank, topology.ranks());
-  PhasePlan plan;
-  plan.phase = std::move(phase);
-  plan.imbalance_before = home.imbalance();
-  plan.assignment = home;
-  if (balancer == Balancer::lpt) {
-    plan.assignment = problem.lpt(topology.ranks());
-    if (options.placement) place_batches(plan.assignment, traffic, topology, *options.placement);
-  } else if (balancer == Balancer::movement) {
-    plan.assignment = problem.move(traffic.by_sample(home_rank.size()), home_rank, topology, options.tolerance);
-  }
-  // A layout that balancing does not improve stays as it is: nothing moves. Samples without this modality stay too.
-  if (plan.assignment.max_cost() >= home.max_cost()) plan.assignment = home;
-  for (std::size_t i = 0; i < problem.samples.size(); ++i) {
-    if (problem.samples[i].units == 0) plan.assignment.rank_of[i] = home_rank[i];
-  }
-  problem.certify(plan.assignment);
-  plan.solve_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  for (const auto& sample : problem.samples) plan.nonempty += sample.units > 0 && sample.longest > 0 ? 1 : 0;
-  return plan;
-}
 
 }  // namespace detail
 
-/// `samples[i]` is an index into `lengths`; `home_rank[i]` the rank that sampled it. Throws Overflow, InvalidInput.
+/// `samples[i]` is an index into `lengths`; `home_rank[i]` the rank that drew it. Throws InvalidInput, Overflow.
 [[nodiscard]] inline StepPlan plan_step(const Mllm& model, const PhaseLengths& lengths,
                                         std::vector<std::uint32_t> samples, std::vector<std::uint32_t> home_rank,
-                                        std::uint32_t ranks, const StepOptions& options = {}) {
-  balance::require_ranks(ranks);
-  const Topology topology = uniform_topology(ranks, options.ranks_per_node);
-  StepPlan plan{ranks, std::move(samples), std::move(home_rank), {}};
-  const std::size_t n = plan.samples.size();
-  const std::size_t encoders = model.encoders.size();
-  const auto per_sample = [&](auto&& elements) {
-    std::vector<std::uint64_t> result(n);
-    for (std::size_t i = 0; i < n; ++i) result[i] = elements(plan.samples[i]);
-    return result;
-  };
-  const std::vector<std::uint64_t> text = per_sample([&](std::uint32_t sample) { return lengths.text[sample]; });
-  std::vector<std::vector<std::uint64_t>> inputs(encoders);   // encoder tokens
-  std::vector<std::vector<std::uint64_t>> outputs(encoders);  // LLM tokens
-
-  detail::PhaseTraffic to_llm;
-  to_llm.add(plan.home_rank, text, token_id_bytes);
-  for (std::size_t e = 0; e < encoders; ++e) {
-    const EncoderLengths& encoder = lengths.encoders[e];
-    inputs[e] = per_sample([&](std::uint32_t sample) { return encoder.tokens(sample); });
-    outputs[e] = per_sample([&](std::uint32_t sample) { return encoder.llm_length[sample]; });
-    detail::PhaseTraffic to_encoder;
-    to_encoder.add(plan.home_rank, inputs[e], input_bytes_per_token(model.encoders[e]));
-    to_encoder.add(plan.home_rank, outputs[e], 2 * output_bytes_per_token(model));
-    plan.phases.push_back(detail::phase_plan(model.encoders[e].phase,
-                                             detail::encoder_problem(model.encoders[e], encoder, plan.samples),
-                                             options.encoders, to_encoder, plan.home_rank, topology, options));
-    to_llm.add(plan.phases[e].assignment.rank_of, outputs[e], 2 * output_bytes_per_token(model));
+                                        const Topology& topology, const StepOptions& options = {}) {
+  validate(model);
+  if (samples.size() != home_rank.size()) {
+    throw InvalidInput(std::to_string(samples.size()) + " samples, but home ranks for " +
+                       std::to_string(home_rank.size()));
   }
-  plan.phases.push_back(detail::phase_plan("llm", detail::llm_problem(model, lengths, plan.samples), options.llm,
-                                           to_llm, plan.home_rank, topology, options));
-
-  const Layout home = layout(plan.home_rank, ranks);
-  PhasePlan& llm = plan.phases.back();
-  llm.from_home = rearrangement(home, layout(llm.assignment.rank_of, ranks));
-  llm.input = exchange_plan(llm.from_home, detail::by_slot(home, text), token_id_bytes);
-  for (std::size_t e = 0; e < encoders; ++e) {
-    PhasePlan& phase = plan.phases[e];
-    const Layout own = layout(phase.assignment.rank_of, ranks);
-    phase.from_home = rearrangement(home, own);
-    phase.input =
-        exchange_plan(phase.from_home, detail::by_slot(home, inputs[e]), input_bytes_per_token(model.encoders[e]));
-    phase.output = exchange_plan(compose(llm.from_home, inverse(phase.from_home)), detail::by_slot(own, outputs[e]),
-                                 output_bytes_per_token(model));
-  }
+  StepPlan plan{topology, std::move(samples), std::move(home_rank), {}, {}, {}, 0};
+  detail::StepPlanner(model, lengths, plan, options).run();
+  plan.hash = plan.fingerprint();
   return plan;
 }
 

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "orchmllm/exchange/link_traffic.hpp"
+
 namespace orch::sim {
 
 /// Points (x, y), x ascending; between points linear in log2(x), outside constant.
@@ -48,6 +50,9 @@ struct Cluster {
   double network_hop_seconds = 0;
   double exchange_base_seconds = 0;  ///< one all-to-all
   double exchange_peer_seconds = 0;  ///< per peer of a rank
+  [[nodiscard]] LinkRates exchange_rates() const {
+    return {{nvlink_bandwidth, nic_bandwidth}, exchange_base_seconds, exchange_peer_seconds};
+  }
 
   // training software
   std::uint32_t layers_per_unit = 1;    ///< layers that FSDP gathers together

@@ -71,7 +71,7 @@ using Progress = std::function<void(std::uint32_t, std::uint32_t)>;
 /// Called with every played step, for timelines.
 using Observe = std::function<void(std::uint32_t step, const StepPlan& plan, const PlayedStep& played)>;
 
-[[nodiscard]] StrategyResult simulate(const Mllm& model, const Workload& workload, const Cluster& cluster,
+[[nodiscard]] StrategyResult simulate(const Mllm& model, const PhaseLengths& lengths, const Cluster& cluster,
                                       const Configuration& configuration, const Strategy& strategy,
                                       const Progress& progress = {}, const Observe& observe = {});
 

@@ -2,8 +2,9 @@
 //
 // Units of layers run in order: encoders, LLM, then backwards. FSDP gathers each unit's weights (prefetching one unit)
 // and reduces its gradients among the `shard` ranks of a group; HSDP reduces them once more among the groups. Every
-// encoder's outputs travel to the LLM's layout when all ranks have finished that encoder, their gradients travel back
-// after the LLM's backward pass. The next step's raw inputs travel on the same links meanwhile.
+// encoder's outputs travel to the layout of the phases that it feeds when all ranks have finished that encoder, their
+// gradients travel back after that phase's backward pass. The next step's raw inputs travel on the same links
+// meanwhile.
 // docs/simulator.md lists tasks, resources and equations.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -29,7 +30,7 @@ enum class Activity : std::uint8_t { barrier, forward, backward, gather, reduce,
 
 struct TaskTag {
   Activity activity = Activity::barrier;
-  std::uint16_t unit = 0;  ///< index into the units; for exchanges, of the phase
+  std::uint16_t unit = 0;  ///< index into the units; for exchanges, of the encoder phase, for inputs of their phase
   std::uint32_t rank = 0;
 };
 
@@ -66,7 +67,7 @@ struct PlayedStep {
 };
 
 /// Throws InvalidInput if `shard` does not divide the number of ranks.
-[[nodiscard]] PlayedStep play_step(const StepPlan& plan, const Workload& workload, const Cluster& cluster,
+[[nodiscard]] PlayedStep play_step(const StepPlan& plan, const std::vector<PhaseShape>& shapes, const Cluster& cluster,
                                    const Sharding& sharding);
 
 }  // namespace orch::sim

@@ -13,7 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "orchmllm/model/phase_lengths.hpp"
+#include "orchmllm/model/architecture.hpp"
+#include "orchmllm/orchestrate/step_plan.hpp"
 #include "orchmllm/sim/cluster.hpp"
 
 namespace orch::sim {
@@ -44,30 +45,9 @@ struct PhaseWork {
   double attention_backward_seconds = 0;  ///< all layers, without recomputation
 };
 
-/// Work of any batch of a trace's samples. Attention seconds of every sample are computed once.
-class Workload {
- public:
-  Workload(const Mllm& model, const PhaseLengths& lengths, const Cluster& cluster);
-
-  [[nodiscard]] const std::vector<PhaseShape>& shapes() const { return shapes_; }
-  /// Work of every rank: `rank_of[i]` is the rank of sample `samples[i]`.
-  [[nodiscard]] std::vector<PhaseWork> rank_work(std::size_t phase, std::span<const std::uint32_t> samples,
-                                                 std::span<const std::uint32_t> rank_of, std::uint32_t ranks) const;
-  [[nodiscard]] const PhaseLengths& lengths() const { return *lengths_; }
-
- private:
-  struct SampleWork {
-    PhaseWork work;
-    double units = 0;
-    double longest = 0;
-  };
-  [[nodiscard]] SampleWork sample_work(const PhaseShape& shape, const Cluster& cluster,
-                                       std::span<const std::uint32_t> units, std::uint32_t outputs) const;
-
-  std::vector<PhaseShape> shapes_;
-  const PhaseLengths* lengths_;
-  std::vector<std::vector<SampleWork>> work_;  ///< phase → sample
-};
+/// Work of every rank in one phase of a step.
+[[nodiscard]] std::vector<PhaseWork> rank_work(const PhaseShape& shape, const PhasePlan& plan, std::uint32_t ranks,
+                                               const Cluster& cluster);
 
 /// Layers that FSDP gathers together.
 struct Unit {
