@@ -3,94 +3,24 @@
 #include <set>
 
 #include "executor.hpp"
-#include "models.hpp"
 #include "orchmllm/orchestrate/orchestrator.hpp"
 #include "orchmllm/orchestrate/rank_view.hpp"
 #include "orchmllm/orchestrate/sampler.hpp"
 #include "orchmllm/placement/placement.hpp"
 #include "property.hpp"
+#include "steps.hpp"
 
 using namespace orch;
+using test::any_options;
+using test::any_step;
+using test::balancers;
+using test::plan_of;
+using test::Ranks;
+using test::Step;
+using test::tiny_graph;
+using test::tiny_lengths;
 
 namespace {
-
-using Ranks = std::vector<std::uint32_t>;
-
-struct Step {
-  Mllm model;
-  PhaseLengths lengths;
-  Topology topology;
-  Ranks samples, home;
-};
-
-/// Nodes of one to four ranks each, homes anywhere.
-Step any_step(const Mllm& model, PhaseLengths lengths) {
-  const auto sizes =
-      *rc::gen::container<Ranks>(*rc::gen::inRange<std::size_t>(1, 5), rc::gen::inRange<std::uint32_t>(1, 5));
-  Step step{model, std::move(lengths), topology(sizes), {}, {}};
-  step.samples.resize(step.lengths.samples());
-  std::iota(step.samples.begin(), step.samples.end(), 0U);
-  step.home =
-      *rc::gen::container<Ranks>(step.samples.size(), rc::gen::inRange<std::uint32_t>(0, step.topology.ranks()));
-  return step;
-}
-
-StepPlan plan_of(const Step& step, const StepOptions& options = {}) {
-  return plan_step(step.model, step.lengths, step.samples, step.home, step.topology, options);
-}
-
-StepOptions balancers(Balancer encoders, Balancer llm) {
-  return {.encoders = {.balancer = encoders}, .llm = {.balancer = llm}};
-}
-
-/// Every balancer, granularity, placement and schedule.
-StepOptions any_options() {
-  StepOptions options;
-  options.encoders.balancer = *rc::gen::element(Balancer::lpt, Balancer::movement, Balancer::home, Balancer::automatic);
-  options.encoders.granularity = *rc::gen::element(Granularity::sample, Granularity::unit);
-  options.llm.balancer = *rc::gen::element(Balancer::lpt, Balancer::movement, Balancer::automatic);
-  const auto objective = *rc::gen::element<std::optional<PlacementObjective>>(std::nullopt, PlacementObjective::total,
-                                                                              PlacementObjective::bottleneck);
-  if (objective) {
-    options.placer = [objective](const TrafficMatrix& bytes, const Topology& topology) {
-      return placement::place(bytes, topology, *objective);
-    };
-  }
-  options.joint = *rc::gen::arbitrary<bool>();
-  options.schedule =
-      *rc::gen::element(ExchangeSchedule::direct, ExchangeSchedule::hierarchical, ExchangeSchedule::automatic);
-  options.rates = {{1e9, 1e8}, 1e-6, 1e-6};
-  return options;
-}
-
-/// A graph of encoders whose tensors are small enough to be moved by hand: rows of two elements.
-Mllm tiny_graph() {
-  Mllm model = test::any_graph_model();
-  model.llm.hidden = 2;
-  for (Encoder& encoder : model.encoders) {
-    encoder.transformer.hidden = 2;
-    encoder.connector.output = 2;
-    if (auto* tiled = std::get_if<TiledImages>(&encoder.rule))
-      *tiled = {.tile_px = 4, .patch_px = 1, .class_tokens = 0};
-    if (encoder.input_channels > 1) encoder.input_channels = 1;
-  }
-  return model;
-}
-
-PhaseLengths tiny_lengths(const Mllm& model) {
-  std::vector<Sample> samples(*rc::gen::inRange<std::size_t>(0, 20));
-  for (Sample& sample : samples) {
-    sample = test::any_ordered_sample(model);
-    for (AudioClip& clip : sample.audio) clip.microseconds = 100'000;
-    for (CountedUnits& counted : sample.tokens) {
-      for (CountedUnit& unit : counted.units) {
-        unit.encoder_length %= 7;
-        if (unit.llm_length) *unit.llm_length %= 4;
-      }
-    }
-  }
-  return test::lengths_of(model, samples);
-}
 
 test::Cluster run(const Route& route, std::size_t field, const test::Cluster& from) {
   return route.stages ? test::exchange(*route.stages, field, from) : test::exchange(route.exchange, field, from);

@@ -67,8 +67,8 @@ StepOptions balancers(Balancer encoders, Balancer llm) {
 /// Work of one rank that holds these samples of the worked example alone.
 std::vector<PhaseWork> work_of(const std::vector<std::uint32_t>& samples) {
   const Mllm model = round_model();
-  const StepPlan plan = plan_step(model, round_lengths(), samples, std::vector<std::uint32_t>(samples.size(), 0),
-                                  uniform_topology(1, 1));
+  const StepPlan plan =
+      plan_step(model, round_lengths(), samples, std::vector<std::uint32_t>(samples.size(), 0), uniform_topology(1, 1));
   std::vector<PhaseWork> work;
   for (std::size_t phase = 0; phase < plan.phases.size(); ++phase) {
     work.push_back(rank_work(phase_shapes(model)[phase], plan.phases[phase], 1, round_cluster())[0]);

@@ -136,7 +136,7 @@ class Cli(unittest.TestCase):
 
     def test_plan_json(self):
         out = json.loads(self.good("plan", "--trace", DEMO, *SMALL, "--seed", "5", "--json", "-"))
-        self.assertEqual(out["schema"], "orchmllm.plan/1")
+        self.assertEqual(out["schema"], "orchmllm.plan/2")
         check_schema("plan", out)
         self.assertEqual(out["seed"], 5)
         self.assertEqual(out["trace"]["name"], "omni-demo")
@@ -154,26 +154,94 @@ class Cli(unittest.TestCase):
                 self.assertLessEqual(phase["inter_node_bytes"], phase["moved_bytes"])
                 self.assertGreaterEqual(phase["solve_ms"], 0)
 
-    def test_plan_out_holds_assignments(self):
+    def test_plan_exchanges_both_ways(self):
+        out = json.loads(self.good("plan", "--trace", DEMO, *SMALL, "--exchange", "hierarchical", "--json", "-"))
+        for step in out["steps"]:
+            self.assertEqual([(e["from"], e["to"]) for e in step["exchanges"]],
+                             [("home", "vision"), ("home", "audio"), ("home", "llm"), ("vision", "llm"), ("audio", "llm")])
+            for exchange in step["exchanges"]:
+                self.assertEqual(exchange["schedule"], "hierarchical")
+                direct, staged = exchange["direct"], exchange["hierarchical"]
+                self.assertEqual(direct["inter_node_bytes"], staged["inter_node_bytes"])
+                self.assertLessEqual(staged["inter_node_messages"], direct["inter_node_messages"])
+                self.assertLessEqual(staged["cross_rail_bytes"], 0)
+
+    def test_plan_units_balance_no_worse(self):
+        coarse, fine = (json.loads(self.good("plan", "--trace", DEMO, *SMALL, "--granularity", g, "--json", "-"))
+                        for g in ("sample", "unit"))
+        for a, b in zip(coarse["steps"], fine["steps"]):
+            self.assertEqual(a["phases"][0]["units"], b["phases"][0]["units"])
+            self.assertLessEqual(b["phases"][0]["lower_bound"], a["phases"][0]["lower_bound"])
+            self.assertNotEqual(a["plan_hash"], b["plan_hash"])
+
+    def test_plan_placements_agree_on_the_optimum(self):
+        small = [*SMALL[:4], "--gpus", "16", "--batch", "2"]
+        figures = [json.loads(self.good("plan", "--trace", DEMO, *small, "--placement", p, "--json", "-"))["steps"][0]
+                   for p in ("flow", "auto")]
+        for step in figures[1:]:
+            self.assertEqual([e["direct"]["inter_node_bytes"] for e in step["exchanges"]],
+                             [e["direct"]["inter_node_bytes"] for e in figures[0]["exchanges"]])
+        scattered = json.loads(self.good("plan", "--trace", DEMO, *small, "--placement", "none", "--json", "-"))["steps"][0]
+        self.assertLessEqual(figures[0]["phases"][0]["inter_node_bytes"], scattered["phases"][0]["inter_node_bytes"])
+
+    def test_plan_out_holds_whole_plans(self):
         out = self.folder / "plan.json"
         table = self.good("plan", "--trace", DEMO, *SMALL, "--out", out)
         self.assertIn("imbalance before", table)
         plan = json.loads(out.read_text())
-        check_schema("plan", plan)
-        for step in plan["steps"]:
+        self.assertEqual(plan["schema"], "orchmllm.plans/1")
+        summary = json.loads(self.good("plan", "--trace", DEMO, *SMALL, "--json", "-"))
+        for step, told in zip(plan["steps"], summary["steps"], strict=True):
+            check_schema("step_plan", step)
+            self.assertEqual(step["plan_hash"], told["plan_hash"])
             self.assertEqual(len(step["samples"]), 64)
             self.assertEqual(step["home_rank"], [i // 4 for i in range(64)])
-            for phase in step["phases"]:
-                self.assertEqual(len(phase["rank_of"]), 64)
+            for phase, figures in zip(step["phases"], told["phases"], strict=True):
+                self.assertEqual(len(phase["rank_of"]), figures["units"])
                 self.assertEqual(len(phase["rank_cost"]), 16)
-                self.assertEqual(max(phase["rank_cost"]), phase["max_cost"])
+                self.assertEqual(max(phase["rank_cost"]), figures["max_cost"])
                 self.assertTrue(set(phase["rank_of"]) <= set(range(16)))
         self.assertEqual(os.listdir(self.folder), ["plan.json"])
+        binary = self.folder / "plan.cbor"
+        self.good("plan", "--trace", DEMO, *SMALL, "--out", binary)
+        self.assertLess(binary.stat().st_size, out.stat().st_size)
+        self.assertEqual(binary.read_bytes()[0] & 0xE0, 0xA0)  # a CBOR map
+
+    def test_plan_of_one_rank(self):
+        views = []
+        for rank in range(16):
+            out = self.folder / f"rank-{rank}.json"
+            self.good("plan", "--trace", DEMO, *SMALL, "--out", out, "--rank", rank)
+            self.assertLess(out.stat().st_size, 200_000)
+            views.append(json.loads(out.read_text())["steps"][0])
+            check_schema("rank_view", views[-1])
+        self.assertEqual(len({view["plan_hash"] for view in views}), 1)
+        self.assertEqual(sorted(s for view in views for s in view["phases"][2]["sample"]), list(range(64)))
+        for r, route in enumerate(views[0]["routes"]):
+            sent = {(v["rank"], s["rank"]): s["elements"] for v in views for s in v["routes"][r]["stages"][0]["sends"]}
+            got = {(s["rank"], v["rank"]): s["elements"] for v in views for s in v["routes"][r]["stages"][0]["receives"]}
+            self.assertEqual(sent, got, route)
+        self.bad(2, "--rank 16", "plan", "--trace", DEMO, *SMALL, "--out", self.folder / "x.json", "--rank", "16")
+        self.bad(2, "--out", "plan", "--trace", DEMO, *SMALL, "--rank", "1")
+
+    def test_plan_traffic_matrix(self):
+        path = self.folder / "bytes.txt"
+        table = self.good("plan", "--trace", DEMO, *SMALL, "--traffic-matrix", path)
+        rows = [[int(cell) for cell in line.split()] for line in path.read_text().splitlines()]
+        self.assertEqual([len(row) for row in rows], [16] * 16)
+        exchanges = json.loads(self.good("plan", "--trace", DEMO, *SMALL, "--json", "-"))["steps"][0]["exchanges"]
+        inter = sum(rows[a][b] for a in range(16) for b in range(16) if a // 8 != b // 8)
+        self.assertEqual(inter, sum(e["direct"]["inter_node_bytes"] for e in exchanges))
+        self.assertEqual(sum(rows[a][a] for a in range(16)), sum(e["local_bytes"] for e in exchanges))
+        largest = max(max(map(sum, rows)), max(map(sum, zip(*rows))))
+        self.assertIn(f"NCCL_TESTS_ALLTOALLV_MATRIX_FILE={path} alltoallv_perf -b {largest} -e {largest}", table)
 
     def test_plan_explain_compares_all_modes(self):
         table = self.good("plan", "--trace", DEMO, *SMALL, "--explain")
-        for mode in ("none", "lpt", "movement"):
+        for mode in ("none", "lpt", "auto", "movement"):
             self.assertIn("\n" + mode, table)
+        for word in ("independent", "joint", "unit", "flow, bottleneck"):
+            self.assertIn(word, table)
 
     def test_plan_without_balancing_moves_nothing(self):
         out = json.loads(self.good("plan", "--trace", DEMO, *SMALL, "--balance", "none", "--json", "-"))
