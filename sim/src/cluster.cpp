@@ -53,6 +53,7 @@ Cluster load_cluster(const std::string& name) {
   c.launch_seconds = micro * gpu.number("launch_us", 0, any);
   c.kernels_per_layer = gpu.number("kernels_per_layer", 0, any);
   for (const double dim : gpu.numbers("attention_head_dims")) {
+    if (!(dim >= 1 && dim <= 65536)) gpu.fail("attention_head_dims", "must hold head sizes from 1 to 65536");
     c.attention_head_dims.push_back(static_cast<std::uint64_t>(dim));
   }
   std::sort(c.attention_head_dims.begin(), c.attention_head_dims.end());

@@ -349,6 +349,7 @@ class Cli(unittest.TestCase):
                 ("models", "mllm-10b", "[llm]", "[llm", "mllm-10b.toml:"),
                 ("clusters", "h100-8x400g", "peak_tflops = 989", "peak_tflops = nan", "peak_tflops must be a number"),
                 ("clusters", "h100-8x400g", "peak_tflops = 989", "peak_tflops = -1", "peak_tflops must be a number"),
+                ("clusters", "h100-8x400g", "attention_head_dims = [64", "attention_head_dims = [-64", "from 1 to 65536"),
                 ("clusters", "h100-8x400g", "gemm_width = [1280, 8192]", "gemm_width = [8192, 1280]", "ascending"),
                 ("clusters", "h100-8x400g", "gemm_width = [1280, 8192]", "gemm_width = [1280]", "as many entries")):
             path = self.file(f"{name}.toml", (SOURCE / "sim" / folder / f"{name}.toml").read_text().replace(old, new, 1))
