@@ -55,18 +55,9 @@ struct PhaseProblem {
     return balance::greedy(alone(), ranks);
   }
 
-  /// Padding is charged to the longest unit of the global batch, which no rank exceeds: costs then add up, from above.
   [[nodiscard]] Assignment move(std::span<const std::uint64_t> bytes, std::span<const std::uint32_t> home_rank,
                                 const Topology& topology, double tolerance) const {
-    std::uint64_t longest = 0;
-    for (const auto& sample : samples) longest = std::max(longest, sample.longest);
-    std::vector<Cost> costs(samples.size());
-    for (std::size_t i = 0; i < samples.size(); ++i) {
-      costs[i] = checked_add(checked_mul(cost.conv_alpha, checked_mul(samples[i].units, longest)), samples[i].packed);
-    }
-    Assignment result = balance::movement(costs, bytes, home_rank, topology, tolerance).assignment;
-    certify(result);
-    return result;
+    return balance::movement(samples, cost, bytes, home_rank, topology, {.tolerance = tolerance}).assignment;
   }
 
   /// True costs and a true bound for any assignment of these samples.
