@@ -259,6 +259,20 @@ template <class Plain, class RankCosts>
   return result;
 }
 
+/// problem_of(), without its detours where nothing constrains.
+[[nodiscard]] inline Problem movement_items(std::span<const Cost> costs, std::uint32_t ranks,
+                                            const Constraints& constraints) {
+  if (!constraints.unconstrained()) return problem_of(costs, ranks, constraints);
+  Problem problem;
+  problem.ranks = problem.ranks_at_max = ranks;
+  problem.samples = problem.max_count = sample_count(costs.size());
+  problem.capacity = std::numeric_limits<std::uint64_t>::max();
+  problem.sample = descending_order(costs);
+  problem.items.reserve(costs.size());
+  for (const std::uint32_t sample : problem.sample) problem.items.push_back({costs[sample], 0, 1});
+  return problem;
+}
+
 /// Items of convolution + packed batches. Throws Overflow where all on one rank do.
 [[nodiscard]] inline std::vector<ConvPackedCost::Batch> merged_items(const Problem& problem,
                                                                      std::span<const ConvPackedCost::Batch> samples,
@@ -294,7 +308,7 @@ template <class Free>
   for (std::size_t i = 0; i < samples.size(); ++i) alone[i] = cost(samples[i]);
   const std::uint32_t ranks = sampled.topology.ranks();
   MovementProblem movement{
-      problem_of(alone, ranks, options.constraints), alone, {}, cost.conv_alpha, 0, plain_tolerance};
+      movement_items(alone, ranks, options.constraints), alone, {}, cost.conv_alpha, 0, plain_tolerance};
   movement.items = merged_items(movement.problem, samples, cost);
   movement.bound = std::max(bound, constrained_bound(movement.problem));
   return solve_movement(
@@ -312,7 +326,7 @@ template <class Free>
   const detail::Sampled sampled{bytes, home_rank, topology};
   detail::require_sampled(costs.size(), sampled, options.tolerance);
   detail::MovementProblem movement{
-      detail::problem_of(costs, topology.ranks(), options.constraints), costs, {}, 0, 0, 0};
+      detail::movement_items(costs, topology.ranks(), options.constraints), costs, {}, 0, 0, 0};
   movement.bound = detail::constrained_bound(movement.problem);
   movement.items.reserve(movement.problem.items.size());
   for (const detail::Problem::Item& item : movement.problem.items) movement.items.push_back({0, 0, item.cost});

@@ -129,8 +129,12 @@ class RankLoads {
     rank.weight -= problem_.items[item].weight;
     at_max_ += full(rank.count);
     if (conv_alpha_ == 0 || items_[item].longest < rank.second_longest) return;
+    const std::uint64_t longest_before = rank.sum.longest;
     rank.sum.longest = rank.second_longest = 0;
-    for (const std::uint32_t other : rank.items) see(rank, items_[other].longest);
+    for (const std::uint32_t other : rank.items) {
+      see(rank, items_[other].longest);
+      if (rank.second_longest == longest_before) break;  // nothing is longer
+    }
   }
 
   const Problem& problem_;
