@@ -173,19 +173,16 @@ inline void PhaseProblem::place(Assignment& assignment, const Topology& topology
 /// Within the tolerance of the bound, moving as few bytes as can be from where they are.
 inline Assignment PhaseProblem::move(const Topology& topology, double tolerance) const {
   const detail::Anchors anchor = detail::anchors(*this);
-  std::uint64_t longest = 0;
-  for (const auto& group : groups) longest = std::max(longest, group.longest);
-  std::vector<Cost> costs = detail::alone(*this);
-  if (const auto* packed = std::get_if<ConvPackedCost>(&cost)) {
-    for (std::size_t g = 0; g < groups.size(); ++g) {
-      costs[g] = (*packed)({groups[g].units, longest, groups[g].packed});
-    }
+  const MovementOptions options{.tolerance = tolerance};
+  if (const auto* padded = std::get_if<PaddedCost>(&cost)) {
+    const std::vector<std::uint64_t> lengths = detail::single_lengths(*this);
+    return balance::movement(lengths, *padded, anchor.bytes, anchor.rank, topology, options).assignment;
   }
-  Assignment moved = balance::movement(costs, anchor.bytes, anchor.rank, topology, tolerance).assignment;
-  moved.rank_cost = rank_costs(moved.rank_of, topology.ranks());
-  costs = detail::alone(*this);
-  moved.lower_bound = balance::lower_bound(costs, descending_order(costs), topology.ranks());
-  return moved;
+  if (!detail::adds_up(cost)) {
+    const auto& conv_packed = std::get<ConvPackedCost>(cost);
+    return balance::movement(groups, conv_packed, anchor.bytes, anchor.rank, topology, options).assignment;
+  }
+  return balance::movement(detail::alone(*this), anchor.bytes, anchor.rank, topology, options).assignment;
 }
 
 }  // namespace orch
