@@ -1,29 +1,28 @@
-// Node-wise placement: which node processes which balanced batch, by exact flow and by repair.
+// Node-wise placement by flow: which node processes which balanced batch, so that few bytes pass between nodes.
 //
 // Balanced batches are interchangeable, so any permutation of them keeps the balance; the bytes between nodes depend on
 // it.
-//   total       fewest bytes between nodes: a transportation problem, solved exactly (transport.hpp)
-//   bottleneck  smallest largest volume that any node sends or receives: from the total optimum, swaps of batches
-//   between
-//               the worst node and others, each the one that leaves the smallest maximum, until none helps
+//   total       fewest bytes between nodes: a transportation problem (transport.hpp)
+//   bottleneck  smallest largest volume that any node sends or receives: swaps from there (bottleneck_search.hpp)
 // Inside a node, batches go to the ranks that hold most of their bytes, exactly.
-// Complexity: total as transport.hpp; bottleneck O(ranks · node size) a swap, at most `max_swaps`.
-// Guarantee: total is optimal. Bottleneck carries a bound: no placement is below total / nodes, nor below what a node
-// must send even if it keeps the batches that hold most of its bytes, nor below what is left of the largest batch
-// anywhere. Source: OrchMLLM (arXiv 2503.23830), node-wise all-to-all, which solves an integer program instead.
+// Units: bytes. Complexity: as transport.hpp and bottleneck_search.hpp, within limits of work that are counted, not
+// timed: the placement is the same on every machine. Guarantee: total is optimal unless the limit cuts it short;
+// bottleneck is at most that of the placement it starts from. Both come with lower bounds (bottleneck_bound.hpp).
+// Source: OrchMLLM (arXiv 2503.23830), node-wise all-to-all, which solves an integer program instead.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <span>
+#include <string>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "orchmllm/placement/bottleneck_bound.hpp"
+#include "orchmllm/placement/bottleneck_search.hpp"
+#include "orchmllm/placement/node_volumes.hpp"
 #include "orchmllm/placement/topology.hpp"
 #include "orchmllm/placement/traffic_matrix.hpp"
 #include "orchmllm/placement/transport.hpp"
@@ -39,115 +38,20 @@ struct Placement {
   std::uint64_t bottleneck_bound = 0;  ///< no placement has a smaller bottleneck
   bool proved_optimal = false;         ///< for the objective that was asked for
   std::string_view solver;
+  std::string_view reason;  ///< why this solver, and how it ended
+};
+
+/// Limits of work, in counted steps.
+struct PlacementEffort {
+  std::uint64_t flow = placement::unlimited;  ///< places and entries that the flow looks at
+  std::uint64_t visits = 1U << 21U;           ///< of the searches for each node's best choice, a bound
+  std::uint64_t swaps = 1U << 27U;            ///< that the bottleneck search looks at
+  std::uint64_t patience = 1000;              ///< its steps without a better placement
 };
 
 namespace placement {
 
-/// Bytes that every node sends to and receives from others, given batch → node.
-struct NodeVolumes {
-  std::vector<std::uint64_t> sent;
-  std::vector<std::uint64_t> received;
-
-  [[nodiscard]] std::uint64_t worst(std::uint32_t node) const { return std::max(sent[node], received[node]); }
-  [[nodiscard]] std::uint64_t worst() const {
-    std::uint64_t most = 0;
-    for (std::uint32_t node = 0; node < sent.size(); ++node) most = std::max(most, worst(node));
-    return most;
-  }
-};
-
-[[nodiscard]] inline NodeVolumes node_volumes(const TrafficMatrix& nodes, std::span<const std::uint32_t> node_of) {
-  NodeVolumes volumes{std::vector<std::uint64_t>(nodes.places, 0), std::vector<std::uint64_t>(nodes.places, 0)};
-  for (std::uint32_t batch = 0; batch < nodes.rows(); ++batch) {
-    for (const TrafficEntry& entry : nodes.row(batch)) {
-      if (entry.place == node_of[batch]) continue;
-      volumes.sent[entry.place] = checked_add(volumes.sent[entry.place], entry.bytes);
-      volumes.received[node_of[batch]] = checked_add(volumes.received[node_of[batch]], entry.bytes);
-    }
-  }
-  return volumes;
-}
-
-[[nodiscard]] inline std::uint64_t total_volume(const NodeVolumes& volumes) {
-  std::uint64_t sum = 0;
-  for (const std::uint64_t bytes : volumes.sent) sum = checked_add(sum, bytes);
-  return sum;
-}
-
-/// Bytes that no placement can keep any node from sending or receiving. `total` = fewest bytes between nodes.
-[[nodiscard]] inline std::uint64_t bottleneck_bound(const TrafficMatrix& nodes, const Topology& topology,
-                                                    std::uint64_t total) {
-  std::uint64_t bound = ceil_div(total, topology.nodes());
-  std::vector<std::vector<std::uint64_t>> held(topology.nodes());  // node → bytes it holds of each batch
-  for (std::uint32_t batch = 0; batch < nodes.rows(); ++batch) {
-    std::uint64_t most = 0;
-    for (const TrafficEntry& entry : nodes.row(batch)) {
-      held[entry.place].push_back(entry.bytes);
-      most = std::max(most, entry.bytes);
-    }
-    bound = std::max(bound, nodes.row_bytes(batch) - most);  // what this batch receives wherever it is placed
-  }
-  for (std::uint32_t node = 0; node < topology.nodes(); ++node) {
-    std::sort(held[node].begin(), held[node].end(), std::greater<>());
-    std::uint64_t leaves = 0;  // all but the batches that the node can keep
-    for (std::size_t i = topology.size(node); i < held[node].size(); ++i) leaves += held[node][i];
-    bound = std::max(bound, leaves);
-  }
-  return bound;
-}
-
 namespace detail {
-
-/// Swaps that lower the worst node, until none does.
-inline void repair_bottleneck(const TrafficMatrix& nodes, std::vector<std::uint32_t>& node_of, std::uint64_t bound,
-                              std::uint32_t max_swaps) {
-  NodeVolumes volumes = node_volumes(nodes, node_of);
-  std::vector<std::uint64_t> batch_bytes(nodes.rows());
-  std::vector<std::vector<std::uint32_t>> members(nodes.places);
-  for (std::uint32_t batch = 0; batch < nodes.rows(); ++batch) {
-    batch_bytes[batch] = nodes.row_bytes(batch);
-    members[node_of[batch]].push_back(batch);
-  }
-  // Volumes of one node after giving `out` away for `in`: what it kept of `out` it now sends, what it holds of `in` it
-  // keeps.
-  const auto after = [&](std::uint32_t node, std::uint32_t out, std::uint32_t in) {
-    const std::uint64_t lost = nodes.bytes(out, node);
-    const std::uint64_t kept = nodes.bytes(in, node);
-    return std::pair(volumes.sent[node] + lost - kept,
-                     volumes.received[node] + lost + batch_bytes[in] - kept - batch_bytes[out]);
-  };
-  for (std::uint32_t swap = 0; swap < max_swaps; ++swap) {
-    std::uint32_t worst = 0;
-    for (std::uint32_t node = 1; node < nodes.places; ++node) {
-      if (volumes.worst(node) > volumes.worst(worst)) worst = node;
-    }
-    std::uint64_t best = volumes.worst(worst);
-    if (best <= bound) return;
-    std::pair<std::uint32_t, std::uint32_t> chosen{};  // batch of the worst node, batch of another
-    bool found = false;
-    for (const std::uint32_t out : members[worst]) {
-      for (std::uint32_t in = 0; in < nodes.rows(); ++in) {
-        if (node_of[in] == worst) continue;
-        const auto [sent, received] = after(worst, out, in);
-        if (std::max(sent, received) >= best) continue;
-        const auto [other_sent, other_received] = after(node_of[in], in, out);
-        const std::uint64_t maximum = std::max({sent, received, other_sent, other_received});
-        if (maximum >= best) continue;
-        best = maximum;
-        chosen = {out, in};
-        found = true;
-      }
-    }
-    if (!found) return;
-    const auto [out, in] = chosen;
-    const std::uint32_t other = node_of[in];
-    std::tie(volumes.sent[worst], volumes.received[worst]) = after(worst, out, in);
-    std::tie(volumes.sent[other], volumes.received[other]) = after(other, in, out);
-    std::replace(members[worst].begin(), members[worst].end(), out, in);
-    std::replace(members[other].begin(), members[other].end(), in, out);
-    std::swap(node_of[out], node_of[in]);
-  }
-}
 
 /// batch → rank inside the nodes that were chosen, keeping most bytes on their rank.
 [[nodiscard]] inline std::vector<std::uint32_t> ranks_in_nodes(const TrafficMatrix& by_rank, const Topology& topology,
@@ -184,49 +88,77 @@ inline void require_square(const TrafficMatrix& by_rank, const Topology& topolog
 
 }  // namespace detail
 
-/// Result with all volumes recomputed from batch → node. `total_bound` must be proven.
+/// Result with all volumes recomputed from batch → node. The bounds must be proven.
 [[nodiscard]] inline Placement finish(const TrafficMatrix& by_rank, const TrafficMatrix& nodes,
                                       const Topology& topology, std::span<const std::uint32_t> node_of,
-                                      std::uint64_t total_bound, std::string_view solver) {
+                                      std::uint64_t total_bound, std::uint64_t bottleneck_bound) {
   const NodeVolumes volumes = node_volumes(nodes, node_of);
   Placement result;
   result.rank_of = detail::ranks_in_nodes(by_rank, topology, node_of);
-  result.total_bytes = total_volume(volumes);
-  result.bottleneck_bytes = volumes.worst();
+  result.total_bytes = volumes.total();
+  result.bottleneck_bytes = volumes.bottleneck();
   for (std::uint32_t batch = 0; batch < nodes.rows(); ++batch) {
     result.intra_node_bytes += nodes.bytes(batch, node_of[batch]) - by_rank.bytes(batch, result.rank_of[batch]);
   }
   result.total_bound = total_bound;
-  result.bottleneck_bound = bottleneck_bound(nodes, topology, total_bound);
-  result.solver = solver;
+  result.bottleneck_bound = bottleneck_bound;
   return result;
 }
 
-/// Fewest bytes between nodes; optimal.
-[[nodiscard]] inline Placement place_total(const TrafficMatrix& by_rank, const Topology& topology) {
+namespace detail {
+
+/// batch → node with few bytes between nodes, and the fewest that any has.
+struct NodeFlow {
+  std::vector<std::uint32_t> node_of;
+  std::uint64_t total_bytes = 0;
+  std::uint64_t total_bound = 0;
+
+  [[nodiscard]] bool optimal() const { return total_bytes == total_bound; }
+};
+
+[[nodiscard]] inline NodeFlow node_flow(const TrafficMatrix& nodes, const Topology& topology, std::uint64_t most_work) {
+  std::vector<std::uint32_t> sizes(topology.nodes());
+  for (std::uint32_t node = 0; node < topology.nodes(); ++node) sizes[node] = topology.size(node);
+  Transported transported = transport_within(most_work, nodes, sizes);
+  std::uint64_t bytes = 0;
+  for (const TrafficEntry& entry : nodes.entries) bytes += entry.bytes;
+  // The bound on the bytes in place may exceed all bytes while the flow is cut short.
+  return {std::move(transported.place_of), bytes - transported.in_place, bytes - std::min(bytes, transported.bound)};
+}
+
+}  // namespace detail
+
+/// Fewest bytes between nodes.
+[[nodiscard]] inline Placement place_total(const TrafficMatrix& by_rank, const Topology& topology,
+                                           const PlacementEffort& effort = {}) {
   detail::require_square(by_rank, topology);
   const TrafficMatrix nodes = by_node(by_rank, topology);
-  std::vector<std::uint32_t> capacity(topology.nodes());
-  for (std::uint32_t node = 0; node < topology.nodes(); ++node) capacity[node] = topology.size(node);
-  const std::vector<std::uint32_t> node_of = transport(nodes, capacity);
-  const std::uint64_t total = total_volume(node_volumes(nodes, node_of));
-  Placement result = finish(by_rank, nodes, topology, node_of, total, "flow-total");
-  result.proved_optimal = true;
+  const detail::NodeFlow flow = detail::node_flow(nodes, topology, effort.flow);
+  const std::uint64_t least = bottleneck_bound(nodes, topology, flow.total_bound, 0);
+  Placement result = finish(by_rank, nodes, topology, flow.node_of, flow.total_bound, least);
+  result.proved_optimal = flow.optimal();
+  result.solver = "flow";
+  result.reason = flow.optimal()
+                      ? "the total is a transportation problem, which the flow solves exactly"
+                      : "the flow's share of the time was used up; the last batches went where there was room";
   return result;
 }
 
-/// Smallest worst node, by repair of the total optimum; its bound says how far it can be from the best.
+/// Smallest worst node, by swaps from the total optimum; its bound says how far it can be from the best.
 [[nodiscard]] inline Placement place_bottleneck(const TrafficMatrix& by_rank, const Topology& topology,
-                                                std::uint32_t max_swaps = 100000) {
+                                                const PlacementEffort& effort = {}) {
   detail::require_square(by_rank, topology);
   const TrafficMatrix nodes = by_node(by_rank, topology);
-  std::vector<std::uint32_t> capacity(topology.nodes());
-  for (std::uint32_t node = 0; node < topology.nodes(); ++node) capacity[node] = topology.size(node);
-  std::vector<std::uint32_t> node_of = transport(nodes, capacity);
-  const std::uint64_t total = total_volume(node_volumes(nodes, node_of));
-  detail::repair_bottleneck(nodes, node_of, bottleneck_bound(nodes, topology, total), max_swaps);
-  Placement result = finish(by_rank, nodes, topology, node_of, total, "flow-repair");
-  result.proved_optimal = result.bottleneck_bytes == result.bottleneck_bound;
+  const detail::NodeFlow flow = detail::node_flow(nodes, topology, effort.flow);
+  const std::uint64_t bound = bottleneck_bound(nodes, topology, flow.total_bound, effort.visits);
+  const std::vector<std::uint32_t> node_of =
+      lower_bottleneck(nodes, flow.node_of, bound, effort.patience, effort.swaps);
+  Placement result = finish(by_rank, nodes, topology, node_of, flow.total_bound, bound);
+  result.proved_optimal = result.bottleneck_bytes == bound;
+  result.solver = "flow+swaps";
+  result.reason = result.proved_optimal ? "swaps from the smallest total reached the lower bound"
+                                        : "swaps from the smallest total found nothing better, or used up their share "
+                                          "of the time";
   return result;
 }
 

@@ -176,10 +176,12 @@ class IntegerProgram {
   }
   detail::IntegerProgram program(nodes, topology, options);
   const auto [node_of, proved] = program.solve();
-  // The bound on the total is the flow solver's, exact and cheap.
-  const std::uint64_t total = place_total(by_rank, topology).total_bytes;
-  Placement result = finish(by_rank, nodes, topology, node_of, total, "ilp");
+  // Bounds beside the program's own are the flow solver's, exact and cheap.
+  const Placement flow = place_total(by_rank, topology);
+  Placement result = finish(by_rank, nodes, topology, node_of, flow.total_bytes, flow.bottleneck_bound);
   result.proved_optimal = proved;
+  result.solver = "ilp";
+  result.reason = proved ? "asked for; proved optimal within its gap" : "asked for; its time was used up";
   if (proved && program.exact() && options.gap == 0 && options.objective == PlacementObjective::bottleneck) {
     result.bottleneck_bound = result.bottleneck_bytes;
   }
