@@ -76,7 +76,11 @@ const Inputs& inputs() {
 
 StepOptions options_of(Balancer balancer) {
   StepOptions options{.encoders = {.balancer = balancer}, .llm = {.balancer = balancer}};
-  if (balancer == Balancer::lpt) options.placer = placement::place_total;
+  if (balancer == Balancer::lpt) {
+    options.placer = [](const TrafficMatrix& bytes, const Topology& topology) {
+      return placement::place(bytes, topology);
+    };
+  }
   options.rates = inputs().cluster.exchange_rates();
   return options;
 }

@@ -5,12 +5,16 @@
 #include "orchmllm/base/error.hpp"
 #include "orchmllm/base/hash.hpp"
 #include "orchmllm/orchestrate/sampler.hpp"
+#include "orchmllm/placement/placement.hpp"
 
 namespace orch::sim {
 
 Strategy strategy(const std::string& name) {
-  const auto options = [](Balancer encoders, Balancer llm) {
-    return StepOptions{.encoders = {.balancer = encoders}, .llm = {.balancer = llm}, .placer = placement::place_total};
+  const auto placer = [](const TrafficMatrix& bytes, const Topology& topology) {
+    return placement::place(bytes, topology);
+  };
+  const auto options = [&](Balancer encoders, Balancer llm) {
+    return StepOptions{.encoders = {.balancer = encoders}, .llm = {.balancer = llm}, .placer = placer};
   };
   const StepOptions home = options(Balancer::home, Balancer::home);
   const StepOptions llm_only = options(Balancer::home, Balancer::lpt);
