@@ -19,10 +19,9 @@ namespace orch {
 
 /// Lengths of one encoder's units, what they become, and where that stands.
 struct EncoderLengths {
-  std::vector<std::uint64_t> first{0};     ///< sample → index of its first unit; one more entry than samples
-  std::vector<std::uint32_t> unit_length;  ///< unit → encoder tokens
-  std::vector<std::uint32_t>
-      unit_llm_length;  ///< unit → tokens that leave the encoder (LLM tokens if it feeds the LLM)
+  std::vector<std::uint64_t> first{0};         ///< sample → index of its first unit; one more entry than samples
+  std::vector<std::uint32_t> unit_length;      ///< unit → encoder tokens
+  std::vector<std::uint32_t> unit_llm_length;  ///< unit → tokens that leave the encoder, to the LLM or elsewhere
   std::vector<std::uint32_t> unit_position;  ///< unit → place of its first token in the sample's LLM sequence, else 0
   std::vector<std::uint32_t> llm_length;     ///< sample → sum of its units' unit_llm_length
 
