@@ -32,10 +32,17 @@ class Fingerprint {
     return *this;
   }
 
-  template <class Integer>
-  constexpr Fingerprint& add_all(std::span<const Integer> words) noexcept {
+  constexpr Fingerprint& add_all(std::span<const std::uint64_t> words) noexcept {
     add(words.size());
-    for (const Integer word : words) add(static_cast<std::uint64_t>(word));
+    for (const std::uint64_t word : words) add(word);
+    return *this;
+  }
+
+  /// Two to a word.
+  constexpr Fingerprint& add_all(std::span<const std::uint32_t> halves) noexcept {
+    add(halves.size());
+    for (std::size_t i = 0; i + 1 < halves.size(); i += 2) add(std::uint64_t{halves[i + 1]} << 32U | halves[i]);
+    if (halves.size() % 2 != 0) add(halves.back());
     return *this;
   }
 

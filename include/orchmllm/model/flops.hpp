@@ -131,9 +131,6 @@ namespace orch {
       e.rule);
 }
 
-/// Bytes of one connector output that feeds the LLM, in 16 bits.
-[[nodiscard]] inline std::uint64_t output_bytes_per_token(const Mllm& m) { return 2 * m.llm.hidden; }
-
 /// Bytes of one token that leaves an encoder's connector, in 16 bits.
 [[nodiscard]] inline std::uint64_t output_bytes_per_token(const Mllm& m, const Encoder& e) {
   return 2 * output_width(m, e);

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -65,31 +66,45 @@ struct Items {
 [[nodiscard]] inline Items encoder_items(const EncoderLengths& lengths, bool to_llm,
                                          std::span<const std::uint32_t> samples) {
   Items items;
+  std::size_t units = 0;
+  items.first.reserve(samples.size() + 1);
+  for (const std::uint32_t sample : samples) {
+    units += lengths.first[sample + 1] - lengths.first[sample];
+    items.first.push_back(sample_count(units));
+  }
+  for (std::vector<std::uint32_t>* column : {&items.sample_of, &items.length, &items.output}) column->reserve(units);
+  items.position.reserve(to_llm ? units : 0);
+  const auto append = [](std::vector<std::uint32_t>& to, const std::vector<std::uint32_t>& from, std::uint64_t first,
+                         std::uint64_t last) {
+    to.insert(to.end(), from.begin() + static_cast<std::ptrdiff_t>(first),
+              from.begin() + static_cast<std::ptrdiff_t>(last));
+  };
   for (std::uint32_t s = 0; s < samples.size(); ++s) {
-    for (std::uint64_t u = lengths.first[samples[s]]; u < lengths.first[samples[s] + 1]; ++u) {
-      items.sample_of.push_back(s);
-      items.length.push_back(lengths.unit_length[u]);
-      items.output.push_back(lengths.unit_llm_length[u]);
-      if (to_llm) items.position.push_back(lengths.unit_position[u]);
-    }
-    items.first.push_back(sample_count(items.sample_of.size()));
+    const std::uint64_t first = lengths.first[samples[s]];
+    const std::uint64_t last = lengths.first[samples[s] + 1];
+    items.sample_of.insert(items.sample_of.end(), last - first, s);
+    append(items.length, lengths.unit_length, first, last);
+    append(items.output, lengths.unit_llm_length, first, last);
+    if (to_llm) append(items.position, lengths.unit_position, first, last);
   }
   return items;
 }
 
 [[nodiscard]] inline Items llm_items(const PhaseLengths& lengths, std::span<const std::uint32_t> samples) {
   Items items;
-  for (std::uint32_t s = 0; s < samples.size(); ++s) {
-    items.sample_of.push_back(s);
-    items.length.push_back(lengths.llm_length[samples[s]]);
-    items.first.push_back(s + 1);
-  }
+  items.first.resize(samples.size() + 1);
+  items.sample_of.resize(samples.size());
+  std::iota(items.first.begin(), items.first.end(), 0U);
+  std::iota(items.sample_of.begin(), items.sample_of.end(), 0U);
+  items.length.reserve(samples.size());
+  for (const std::uint32_t sample : samples) items.length.push_back(lengths.llm_length[sample]);
   return items;
 }
 
 /// The first item of every group.
 [[nodiscard]] inline std::vector<std::uint32_t> group_starts(const Items& items, Granularity granularity) {
   std::vector<std::uint32_t> starts;
+  starts.reserve(items.sample_of.size() + 1);
   for (std::uint32_t i = 0; i < items.sample_of.size(); ++i) {
     if (granularity == Granularity::unit || i == 0 || items.sample_of[i] != items.sample_of[i - 1]) starts.push_back(i);
   }
@@ -103,6 +118,8 @@ struct Items {
   PhaseProblem problem{std::move(cost), {}, {}, {}};
   const ConvPackedCost* packed = std::get_if<ConvPackedCost>(&problem.cost);
   const ConvPackedCost lengths_alone{};
+  problem.groups.reserve(starts.size());
+  problem.home.reserve(starts.size());
   for (std::size_t g = 0; g + 1 < starts.size(); ++g) {
     const auto lengths = std::span(items.length).subspan(starts[g], starts[g + 1] - starts[g]);
     problem.groups.push_back((packed != nullptr ? *packed : lengths_alone).batch(lengths));
@@ -234,16 +251,17 @@ class StepPlanner {
   void add_pieces(std::size_t phase, std::span<const std::uint32_t> starts, PhaseProblem& problem) const {
     const bool encoder = phase < encoders_;
     const std::uint64_t in = encoder ? input_bytes_per_token(model_.encoders[phase]) : 0;
-    const std::uint64_t out = encoder ? 2 * output_bytes_per_token(model_, model_.encoders[phase]) : 0;
+    const std::uint64_t out = encoder ? 2 * output_bytes_per_token(model_, model_.encoders[phase]) : token_bytes;
     const Items& items = items_[phase];
+    problem.pieces.reserve(2 * starts.size());
     for (std::uint32_t g = 0; g + 1 < starts.size(); ++g) {
-      std::uint64_t at_home = 0;
-      for (std::uint32_t i = starts[g]; i < starts[g + 1]; ++i) {
-        at_home = checked_add(at_home, checked_mul(in, items.length[i]));
-        if (encoder) at_home = checked_add(at_home, checked_mul(out, items.output[i]));
+      std::uint64_t tokens = 0;
+      std::uint64_t outputs = encoder ? 0 : lengths_.text[plan_.samples[g]];
+      for (std::uint32_t i = starts[g]; encoder && i < starts[g + 1]; ++i) {
+        tokens += items.length[i];
+        outputs += items.output[i];
       }
-      if (!encoder) at_home = token_bytes * lengths_.text[plan_.samples[g]];
-      problem.pieces.push_back({g, problem.home[g], at_home});
+      problem.pieces.push_back({g, problem.home[g], checked_add(checked_mul(in, tokens), checked_mul(out, outputs))});
       add_output_pieces(phase, g, starts[g], starts[g + 1], problem);
     }
   }
@@ -276,6 +294,7 @@ class StepPlanner {
 
   [[nodiscard]] std::vector<std::uint32_t> home_of_items(std::size_t phase) const {
     std::vector<std::uint32_t> ranks;
+    ranks.reserve(plan_.phases[phase].sample_of.size());
     for (const std::uint32_t sample : plan_.phases[phase].sample_of) ranks.push_back(plan_.home_rank[sample]);
     return ranks;
   }
@@ -285,6 +304,7 @@ class StepPlanner {
     std::vector<Payload> payload;
     if (phase == encoders_) {
       std::vector<std::uint32_t> text;
+      text.reserve(plan_.samples.size());
       for (const std::uint32_t sample : plan_.samples) text.push_back(lengths_.text[sample]);
       const std::vector<std::uint32_t> at_home = by_slot(home_, text);
       payload.push_back({{"token-ids", token_id_bytes, 1}, at_home});
