@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that a target needs, only those missing.
-#   scripts/install_packages.sh demo|test|ci
+#   scripts/install_packages.sh demo|test|bench|ci
 set -euo pipefail
 
 demo=(g++ make cmake ninja-build pkg-config libcli11-dev libfmt-dev libsimdjson-dev libtomlplusplus-dev libzstd-dev
       nlohmann-json3-dev zlib1g-dev)
 test=("${demo[@]}" doctest-dev libeigen3-dev liblpsolve55-dev librapidcheck-dev lp-solve python3 python3-jsonschema)
-ci=("${test[@]}" clang clang-format libclang-rt-dev libbenchmark-dev git)
+bench=("${demo[@]}" libbenchmark-dev libboost-graph-dev liblpsolve55-dev lp-solve)
+ci=("${test[@]}" "${bench[@]}" clang clang-format libclang-rt-dev git)
 
 case "${1:-}" in
   demo) wanted=("${demo[@]}") ;;
   test) wanted=("${test[@]}") ;;
+  bench) wanted=("${bench[@]}") ;;
   ci) wanted=("${ci[@]}") ;;
-  *) echo "usage: $0 demo|test|ci" >&2; exit 2 ;;
+  *) echo "usage: $0 demo|test|bench|ci" >&2; exit 2 ;;
 esac
 
 missing=()

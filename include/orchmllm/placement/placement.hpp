@@ -3,9 +3,10 @@
 // `total` is solved by flow, `bottleneck` by swaps from there; at 320 nodes of 8 ranks that takes tens of milliseconds,
 // and most bottlenecks are proved optimal. The result says what was chosen and why (`solver`, `reason`). Every rank
 // plans for itself and must find the same plan, so a deadline may not be a timer: it becomes limits of counted work, by
-// rates below what an ordinary core does; a slow machine takes longer and finds the same. For this reason, and because
-// swaps reach in milliseconds what lp_solve needs seconds for, ilp.hpp is never chosen: it is the oracle and the
-// published way. Complexity and guarantee: as flow.hpp. Throws InvalidInput.
+// rates below what an ordinary core does; a slow machine takes longer and finds the same. ilp.hpp is never chosen: its
+// limit is a timer, and at 8 and 16 nodes lp_solve takes 30 to 150 times as long, or has not finished after ten seconds
+// (bench/results/placement.json). It is the oracle and the published way.
+// Complexity and guarantee: as flow.hpp. Throws InvalidInput.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
