@@ -72,20 +72,16 @@ struct Items {
     units += lengths.first[sample + 1] - lengths.first[sample];
     items.first.push_back(sample_count(units));
   }
-  for (std::vector<std::uint32_t>* column : {&items.sample_of, &items.length, &items.output}) column->reserve(units);
-  items.position.reserve(to_llm ? units : 0);
-  const auto append = [](std::vector<std::uint32_t>& to, const std::vector<std::uint32_t>& from, std::uint64_t first,
-                         std::uint64_t last) {
-    to.insert(to.end(), from.begin() + static_cast<std::ptrdiff_t>(first),
-              from.begin() + static_cast<std::ptrdiff_t>(last));
-  };
+  for (std::vector<std::uint32_t>* column : {&items.sample_of, &items.length, &items.output}) column->resize(units);
+  items.position.resize(to_llm ? units : 0);
   for (std::uint32_t s = 0; s < samples.size(); ++s) {
-    const std::uint64_t first = lengths.first[samples[s]];
-    const std::uint64_t last = lengths.first[samples[s] + 1];
-    items.sample_of.insert(items.sample_of.end(), last - first, s);
-    append(items.length, lengths.unit_length, first, last);
-    append(items.output, lengths.unit_llm_length, first, last);
-    if (to_llm) append(items.position, lengths.unit_position, first, last);
+    std::uint64_t unit = lengths.first[samples[s]];
+    for (std::uint32_t item = items.first[s]; item < items.first[s + 1]; ++item, ++unit) {
+      items.sample_of[item] = s;
+      items.length[item] = lengths.unit_length[unit];
+      items.output[item] = lengths.unit_llm_length[unit];
+      if (to_llm) items.position[item] = lengths.unit_position[unit];
+    }
   }
   return items;
 }
