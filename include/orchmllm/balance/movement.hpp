@@ -239,7 +239,12 @@ template <class Plain, class RankCosts>
   result.inter_node_bound = bounds.between_nodes();
   result.moved_bound = bounds.between_ranks();
   const std::optional<std::vector<std::uint32_t>> start = start_near_home(problem, homes, topology);
-  bool done = start && move_from(*start, result.limit);
+  // Where padding at home alone fills all ranks beyond the limit, moving little will not do.
+  const auto total = [](std::span<const Cost> loads) {
+    return std::accumulate(loads.begin(), loads.end(), Cost{0}, saturating_add);
+  };
+  const bool hopeless = movement.weak_bound && start && total(rank_costs(problem.expand(*start))) > total(limit);
+  bool done = start && !hopeless && move_from(*start, result.limit);
   std::vector<std::uint32_t> flat;
   if (!done) {
     flat = plain();
