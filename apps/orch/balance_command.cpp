@@ -233,9 +233,9 @@ Result solve_lengths(const BalanceCommandOptions& options, const Table& table, c
 
 Result solve_movement(const BalanceCommandOptions& options, const Table& table, std::span<const Cost> costs) {
   if (table.home.empty()) throw InvalidInput("--solver movement needs a column home: the rank that holds each sample");
-  const Movement m =
-      balance::movement(costs, table.weight.empty() ? std::span<const std::uint64_t>(table.length) : table.weight,
-                        table.home, uniform_topology(options.ranks, options.ranks_per_node), {.tolerance = options.tolerance});
+  const Movement m = balance::movement(
+      costs, table.weight.empty() ? std::span<const std::uint64_t>(table.length) : table.weight, table.home,
+      uniform_topology(options.ranks, options.ranks_per_node), {.tolerance = options.tolerance});
   Result result{m.assignment, fmt::format("limit {} {}", m.limit, m.met ? "met" : "not met"), Json::object()};
   result.more = {{"limit", m.limit},
                  {"met", m.met},

@@ -208,7 +208,7 @@ struct MovementProblem {
   std::vector<ConvPackedCost::Batch> items;  ///< item → what its rank's cost depends on
   Cost conv_alpha = 0;
   Cost bound = 0;
-  double plain_tolerance = 0;  ///< on top of the plain solver's largest cost
+  bool weak_bound = false;  ///< then the tolerance is granted on top of what the plain solver reaches
 };
 
 /// `plain()` → assignment that meets the constraints; `rank_costs(rank_of)` → loads, speeds left out.
@@ -239,18 +239,26 @@ template <class Plain, class RankCosts>
   result.inter_node_bound = bounds.between_nodes();
   result.moved_bound = bounds.between_ranks();
   const std::optional<std::vector<std::uint32_t>> start = start_near_home(problem, homes, topology);
-  if (!start || !move_from(*start, result.limit)) {
-    std::vector<std::uint32_t> flat = plain();
+  // Where padding at home alone fills all ranks beyond the limit, moving little will not do.
+  const auto total = [](std::span<const Cost> loads) {
+    return std::accumulate(loads.begin(), loads.end(), Cost{0}, saturating_add);
+  };
+  const bool hopeless = movement.weak_bound && start && total(rank_costs(problem.expand(*start))) > total(limit);
+  bool done = start && !hopeless && move_from(*start, result.limit);
+  std::vector<std::uint32_t> flat;
+  if (!done) {
+    flat = plain();
     const Cost reached = largest(costs_of(flat));
-    if (reached > result.limit) result.target = above(reached, movement.plain_tolerance);
-    if (!start || !move_from(*start, result.target)) {
-      if (problem.speed.empty()) {  // then ranks are interchangeable
-        const Placement placed =
-            placement::place_total(traffic_matrix(sampled.home_rank, flat, sampled.bytes, problem.ranks), topology);
-        for (std::uint32_t& rank : flat) rank = placed.rank_of[rank];
-      }
-      (void)move_from(rank_of_items(problem, flat), result.target);
+    if (reached > result.limit) result.target = above(reached, movement.weak_bound ? tolerance : 0);
+    done = result.target > result.limit && start && move_from(*start, result.target);
+  }
+  if (!done) {
+    if (problem.speed.empty()) {  // then ranks are interchangeable
+      const Placement placed =
+          placement::place_total(traffic_matrix(sampled.home_rank, flat, sampled.bytes, problem.ranks), topology);
+      for (std::uint32_t& rank : flat) rank = placed.rank_of[rank];
     }
+    (void)move_from(rank_of_items(problem, flat), result.target);
   }
   result.assignment = {problem.ranks, problem.expand(rank_of), {}, movement.bound, "movement"};
   result.assignment.rank_cost = costs_of(result.assignment.rank_of);
@@ -302,13 +310,13 @@ template <class Plain, class RankCosts>
 /// Movement under a convolution + packed cost, given a bound and a solver for the case without constraints.
 template <class Free>
 [[nodiscard]] Movement move_batches(std::span<const ConvPackedCost::Batch> samples, const ConvPackedCost& cost,
-                                    const Sampled& sampled, const MovementOptions& options, Cost bound,
-                                    double plain_tolerance, Free&& free) {
+                                    const Sampled& sampled, const MovementOptions& options, Cost bound, bool weak_bound,
+                                    Free&& free) {
   std::vector<Cost> alone(samples.size());
   for (std::size_t i = 0; i < samples.size(); ++i) alone[i] = cost(samples[i]);
   const std::uint32_t ranks = sampled.topology.ranks();
   MovementProblem movement{
-      movement_items(alone, ranks, options.constraints), alone, {}, cost.conv_alpha, 0, plain_tolerance};
+      movement_items(alone, ranks, options.constraints), alone, {}, cost.conv_alpha, 0, weak_bound};
   movement.items = merged_items(movement.problem, samples, cost);
   movement.bound = std::max(bound, constrained_bound(movement.problem));
   return solve_movement(
@@ -326,7 +334,7 @@ template <class Free>
   const detail::Sampled sampled{bytes, home_rank, topology};
   detail::require_sampled(costs.size(), sampled, options.tolerance);
   detail::MovementProblem movement{
-      detail::movement_items(costs, topology.ranks(), options.constraints), costs, {}, 0, 0, 0};
+      detail::movement_items(costs, topology.ranks(), options.constraints), costs, {}, 0, 0, false};
   movement.bound = detail::constrained_bound(movement.problem);
   movement.items.reserve(movement.problem.items.size());
   for (const detail::Problem::Item& item : movement.problem.items) movement.items.push_back({0, 0, item.cost});
@@ -341,7 +349,7 @@ template <class Free>
                                        const Topology& topology, const MovementOptions& options = {}) {
   const detail::Sampled sampled{bytes, home_rank, topology};
   detail::require_sampled(samples.size(), sampled, options.tolerance);
-  return detail::move_batches(samples, cost, sampled, options, 0, options.tolerance,
+  return detail::move_batches(samples, cost, sampled, options, 0, cost.conv_alpha != 0,
                               [&] { return conv_packed(samples, topology.ranks(), cost).rank_of; });
 }
 
@@ -356,7 +364,7 @@ template <class Free>
   samples.reserve(lengths.size());
   for (const std::uint64_t length : lengths) samples.push_back({1, cost.per_sample(length), 0});
   const Assignment optimal = padded(lengths, topology.ranks(), cost);
-  return detail::move_batches(samples, {.conv_alpha = 1, .packed = {}}, sampled, options, optimal.max_cost(), 0,
+  return detail::move_batches(samples, {.conv_alpha = 1, .packed = {}}, sampled, options, optimal.max_cost(), false,
                               [&] { return optimal.rank_of; });
 }
 

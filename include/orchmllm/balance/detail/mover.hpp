@@ -336,7 +336,7 @@ class Mover {
   }
 
   /// The greedy solver packs `rank` anew, with 3, 7, … of the roomiest ranks, until all are under their limit; false,
-  /// and nothing changed, if not even all ranks do. Not under constraints, which that solver does not know.
+  /// and nothing changed, if not even 255 do. Not under constraints, which that solver does not know.
   bool repack(std::uint32_t rank) {
     const Problem& problem = loads_.problem();
     const bool constrained = problem.min_count > 0 || problem.max_count < problem.samples || !problem.speed.empty() ||
@@ -348,9 +348,10 @@ class Mover {
       if (a == rank || b == rank) return a == rank && b != rank;
       return room(a) != room(b) ? room(a) > room(b) : a < b;
     });
+    constexpr std::size_t most = 256;
     for (std::size_t pool = 4;; pool *= 2) {
       if (repack_pool(sorted(std::span(by_room).first(std::min(pool, by_room.size()))))) return true;
-      if (pool >= by_room.size()) return false;
+      if (pool >= std::min(most, by_room.size())) return false;
     }
   }
 
