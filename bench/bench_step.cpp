@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <new>
-#include <optional>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -53,19 +53,23 @@ constexpr std::uint32_t batch = 32;
 struct Inputs {
   Mllm model = sim::load_model(std::string(ORCHMLLM_SOURCE_DIR) + "/sim/models/mllm-84b.toml");
   sim::Cluster cluster = sim::load_cluster(std::string(ORCHMLLM_SOURCE_DIR) + "/sim/clusters/h100-8x400g.toml");
-  PhaseLengths lengths;
+  std::vector<PhaseLengths> lengths;  ///< of global batches that take turns
+  std::vector<std::uint32_t> samples = std::vector<std::uint32_t>(std::size_t{ranks} * batch);
   std::vector<std::uint32_t> home = home_ranks(ranks, batch);
   Topology topology = uniform_topology(ranks, 8);
-  std::vector<std::vector<std::uint32_t>> batches;
 
-  Inputs() {
+  Inputs() : lengths(16) {
+    std::iota(samples.begin(), samples.end(), 0U);
+    std::vector<Sample> trace;
     const std::string path = std::string(ORCHMLLM_SOURCE_DIR) + "/traces/omni-demo.jsonl.gz";
-    (void)io::read_trace(path, [&](const Sample& sample) { append(lengths, model, sample); });
-    Sampler sampler(lengths.samples(), 1);
-    for (int turn = 0; turn < 16; ++turn) batches.push_back(sampler.next(home.size()));
+    (void)io::read_trace(path, [&](const Sample& sample) { trace.push_back(sample); });
+    Sampler sampler(trace.size(), 1);
+    for (PhaseLengths& of_batch : lengths) {
+      for (const std::uint32_t sample : sampler.next(home.size())) append(of_batch, model, trace[sample]);
+    }
   }
   [[nodiscard]] StepPlan plan(std::size_t turn, const StepOptions& options) const {
-    return plan_step(model, lengths, batches[turn % batches.size()], home, topology, options);
+    return plan_step(model, lengths[turn % lengths.size()], samples, home, topology, options);
   }
 };
 
@@ -88,9 +92,9 @@ StepOptions options_of(Balancer balancer) {
 void reference_lpt(benchmark::State& state) {
   const PackedCost cost = llm_cost(inputs().model);
   std::vector<std::vector<Cost>> costs;
-  for (const auto& samples : inputs().batches) {
+  for (const PhaseLengths& lengths : inputs().lengths) {
     costs.emplace_back();
-    for (const std::uint32_t sample : samples) costs.back().push_back(cost(inputs().lengths.llm_length[sample]));
+    for (const std::uint32_t length : lengths.llm_length) costs.back().push_back(cost(length));
   }
   std::size_t turn = 0;
   for (auto _ : state) benchmark::DoNotOptimize(reference::lpt(costs[turn++ % costs.size()], ranks));

@@ -109,6 +109,11 @@ struct Anchors {
   std::vector<std::pair<std::uint32_t, std::uint64_t>> held;  // of one group: rank, bytes
   for (std::size_t i = 0; i < problem.pieces.size();) {
     const std::uint32_t group = problem.pieces[i].group;
+    if (i + 1 == problem.pieces.size() || problem.pieces[i + 1].group != group) {  // all in one place, most often
+      if (problem.pieces[i].bytes > 0) result.rank[group] = problem.pieces[i].rank;
+      result.bytes[group] = problem.pieces[i++].bytes;
+      continue;
+    }
     held.assign(1, {problem.home[group], 0});
     for (; i < problem.pieces.size() && problem.pieces[i].group == group; ++i) {
       const Piece& piece = problem.pieces[i];

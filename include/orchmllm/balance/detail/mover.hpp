@@ -281,12 +281,15 @@ class Mover {
     double bytes = 0;
   };
 
-  /// The exchange that brings `rank` under its limit for fewest bytes, else the one that brings it closest; no partner
-  /// ends above its own.
+  /// With the first partner that allows it, the exchange that brings `rank` under its limit for fewest bytes, else the
+  /// one that brings it closest; no partner ends above its own.
   [[nodiscard]] std::optional<Exchange> best_exchange(std::uint32_t rank, const Items& partners) const {
+    // The closest to the ideal on both sides; constraints may forbid them.
+    const std::size_t around = constrained() ? 2 : 1;
     Best best{{}, loads_.load(rank), 0};
     const Items outs = sorted(loads_.on_rank(rank));
     for (const std::uint32_t partner : partners) {
+      if (best.after <= limits_.limit[rank]) break;
       const Cost wanted = std::min(loads_.load(rank) - limits_.limit[rank], room(partner));
       const Items ins = sorted(loads_.on_rank(partner));
       std::size_t i = 0;
@@ -295,9 +298,8 @@ class Mover {
         const Cost cost = item_cost(out);
         const Cost ideal = cost > wanted ? cost - wanted : 0;
         while (i < ins.size() && item_cost(ins[i]) > ideal) ++i;
-        // Around the ideal: constraints may forbid the closest ones.
-        const std::size_t end = std::min(ins.size(), i + 2);
-        for (std::size_t k = i >= 2 ? i - 2 : 0; k < end; ++k) consider(rank, {out, partner, ins[k]}, best);
+        const std::size_t end = std::min(ins.size(), i + around);
+        for (std::size_t k = i >= around ? i - around : 0; k < end; ++k) consider(rank, {out, partner, ins[k]}, best);
       }
     }
     if (best.exchange.out == no_item) return std::nullopt;
@@ -326,6 +328,12 @@ class Mover {
     return static_cast<double>(homes_.bytes[item]) * (near ? 1 : node_weight);
   }
 
+  [[nodiscard]] bool constrained() const {
+    const Problem& problem = loads_.problem();
+    return problem.min_count > 0 || problem.max_count < problem.samples || !problem.speed.empty() ||
+           problem.capacity < std::numeric_limits<std::uint64_t>::max();
+  }
+
   [[nodiscard]] Cost item_cost(std::uint32_t item) const { return loads_.problem().items[item].cost; }
 
   /// By descending cost.
@@ -338,10 +346,7 @@ class Mover {
   /// The greedy solver packs `rank` anew, with 3, 7, … of the roomiest ranks, until all are under their limit; false,
   /// and nothing changed, if not even 255 do. Not under constraints, which that solver does not know.
   bool repack(std::uint32_t rank) {
-    const Problem& problem = loads_.problem();
-    const bool constrained = problem.min_count > 0 || problem.max_count < problem.samples || !problem.speed.empty() ||
-                             problem.capacity < std::numeric_limits<std::uint64_t>::max();
-    if (constrained) return false;
+    if (constrained()) return false;
     Items by_room(topology_.ranks());
     std::iota(by_room.begin(), by_room.end(), 0U);
     std::sort(by_room.begin(), by_room.end(), [&](std::uint32_t a, std::uint32_t b) {
