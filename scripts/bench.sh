@@ -1,14 +1,21 @@
 #!/usr/bin/env bash
-# Runs the benchmarks and writes bench/results:  scripts/bench.sh [balance|microbatch|movement|placement|split|step|solvers ...]
+# Runs the benchmarks and writes bench/results:  scripts/bench.sh [balance|microbatch|movement|placement|split|step|method|solvers ...]
 # Medians of repetitions; ratios are computed between benchmarks of one run (scripts/bench_report.py).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=("$@")
-[ ${#what[@]} -gt 0 ] || what=(balance microbatch movement placement split step solvers)
+[ ${#what[@]} -gt 0 ] || what=(balance microbatch movement placement split step method solvers)
 scripts/build.sh bench >/dev/null
 for name in "${what[@]}"; do
   if [ "$name" = solvers ]; then
     build/bench/bin/solver_table "${ORCHMLLM_SHARED:-../shared}/traces" >bench/results/solvers.json
+  elif [ "$name" = method ]; then
+    for ranks in 64 320 2560; do
+      build/bench/bin/orch plan --trace traces/omni-demo.jsonl.gz --model mllm-84b --cluster h100-8x400g --gpus "$ranks" \
+        --batch 32 --steps 3 --explain --json build/bench/method-"$ranks".json >/dev/null
+    done
+    python3 -c 'import json, sys; json.dump([json.load(open(f)) for f in sys.argv[1:]], sys.stdout, indent=1)' \
+      build/bench/method-{64,320,2560}.json >bench/results/method.json
   else
     build/bench/bin/bench_"$name" --benchmark_repetitions=5 --benchmark_report_aggregates_only=true \
       --benchmark_out=bench/results/"$name".json --benchmark_out_format=json >/dev/null

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/solvers.md from bench/results/balance.json and bench/results/solvers.json."""
+"""Writes the tables of docs/solvers.md and docs/method.md from bench/results."""
 
 import json
 import pathlib
@@ -7,18 +7,19 @@ import re
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
-def medians():
+def medians(file):
     rows = {}
-    for row in json.loads((ROOT / "bench/results/balance.json").read_text())["benchmarks"]:
-        if row["aggregate_name"] == "median":
+    for row in json.loads((ROOT / "bench/results" / file).read_text())["benchmarks"]:
+        if row.get("aggregate_name", "median") == "median":
             name, *arguments = row["run_name"].split("/")
-            key = tuple(int(argument.split(":")[1]) for argument in arguments)
+            numbers = [argument.split(":") for argument in arguments]
+            key = tuple(int(value) for what, value in numbers if what not in ("min_time", "iterations", "repeats"))
             rows[name, key] = row
     return rows
 
 
 def speed_table():
-    rows = medians()
+    rows = medians("balance.json")
     lines = ["| ranks x 32 | cost | reference LPT ms | LPT | of it sorting | LPT + refinement (gap) | Karmarkar-Karp | to the reference KK |",
              "|---|---|---:|---:|---:|---:|---:|---:|"]
     for ranks in (8, 64, 320, 2560):
@@ -49,6 +50,70 @@ def quality_table():
     return lines
 
 
+def mode_table():
+    lines = ["| ranks | balance | units | placement | LLM layout | imbalance vision / audio / llm | moved GiB | between nodes GiB | of all | outputs between nodes GiB | direct ms (peers) | node first ms (peers) |",
+             "|---:|---|---|---|---|---|---:|---:|---:|---:|---:|---:|"]
+    gib = lambda value: f"{value / 2**30:,.2f}"
+    for run in json.loads((ROOT / "bench/results/method.json").read_text()):
+        for mode in run["modes"]:
+            imbalance = " / ".join(f"{value:.3f}" for value in mode["imbalance"].values())
+            lines.append(
+                f"| {run['ranks']:,} | {mode['balance']} | {mode['granularity']} | {mode['placement']} | {mode['llm_layout']} | {imbalance} | "
+                f"{gib(mode['moved_bytes'])} | {gib(mode['inter_node_bytes'])} | {100 * mode['inter_node_part']:.2f}% | "
+                f"{gib(mode['outputs_inter_node_bytes'])} | {1e3 * mode['direct_seconds']:.2f} ({mode['direct_most_peers']}) | "
+                f"{1e3 * mode['hierarchical_seconds']:.2f} ({mode['hierarchical_most_peers']}) |")
+    return lines
+
+
+def step_table():
+    rows = medians("step.json")
+    reference = rows["reference_lpt", ()]["cpu_time"]
+    lines = ["| what | CPU time | to the reference LPT of the LLM phase | memory |", "|---|---:|---:|---:|"]
+    names = {"step_movement": "step plan, movement", "step_movement_units": "the same, units on their own",
+             "step_movement_auto_exchange": "the same, samples, schedules chosen by estimate",
+             "step_lpt_placed": "step plan, LPT and node-wise placement"}
+    for name, text in names.items():
+        row = rows[name, ()]
+        lines.append(f"| {text} | {row['cpu_time']:.1f} ms | {row['cpu_time'] / reference:.1f}x | {row['peak_mib']:.0f} MiB |")
+    for name, text in (("rank_view_movement", "one rank's view, movement"), ("rank_view_lpt", "one rank's view, LPT")):
+        row = rows[name, ()]
+        lines.append(f"| {text} | {row['cpu_time']:.0f} µs | - | {row['largest_kb']:.1f} kB at most, as CBOR |")
+    return lines
+
+
+def movement_table():
+    rows = medians("movement.json")
+    laws = ("length, at most 32,768", "24576·l + l², at most 32,768", "length, at most 4,096", "24576·l + l², at most 4,096")
+    lines = ["| ranks x 32 | cost | reference LPT ms | movement, of its time | gap | between nodes, of all | to the bound | to LPT + node-wise placement |",
+             "|---|---|---:|---:|---:|---:|---:|---:|"]
+    for (name, key), row in sorted(rows.items(), key=lambda item: (item[0][1], item[0][0])):
+        if name != "movement":
+            continue
+        ranks, _, law = key
+        reference = rows["reference_lpt", key]["cpu_time"]
+        over = f"{row['over_bound']:.2f}" if row["over_bound"] > 0 else "-"
+        lines.append(f"| {ranks:,} | {laws[law]} | {reference:.2f} | {row['cpu_time'] / reference:.2f} | {100 * row['gap']:.2f}% | "
+                     f"{100 * row['inter_node_part']:.2f}% | {over} | {row['to_placed_lpt']:.3f} |")
+    return lines
+
+
+def placement_table():
+    rows = medians("placement.json")
+    names = {"total_transport": "transport (ours)", "total_boost": "Boost.Graph", "total_ilp": "lp_solve, total",
+             "place_total": "placement, total", "place_bottleneck": "placement, bottleneck",
+             "bottleneck_ilp": "lp_solve, bottleneck"}
+    lines = ["| nodes x 8 | traffic | " + " | ".join(names.values()) + " |", "|---:|---|" + "---:|" * len(names)]
+    for key in sorted({key for _, key in rows}, key=lambda key: (key[1], key[0])):
+        cells = []
+        for name in names:
+            row = rows.get((name, key))
+            over = row.get("over_bound", 0) if row else 0
+            cells.append(f"{row['cpu_time']:.3g} ms" + (f", {100 * over:.1f}% over its bound" if over > 0 else "") if row else "-")
+        traffic = "log-normal LPT" if key[1] == 0 else "sparse, heavy tails"
+        lines.append(f"| {key[0]} | {traffic} | " + " | ".join(cells) + " |")
+    return lines
+
+
 def replace(text, name, lines):
     begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.S)
@@ -57,9 +122,15 @@ def replace(text, name, lines):
 
 
 def main():
-    page = ROOT / "docs/solvers.md"
-    text = replace(page.read_text(), "speed", speed_table())
-    page.write_text(replace(text, "quality", quality_table()))
+    pages = {"docs/solvers.md": {"speed": speed_table, "quality": quality_table},
+             "docs/method.md": {"modes": mode_table, "step": step_table, "movement": movement_table,
+                                "placement": placement_table}}
+    for name, tables in pages.items():
+        page = ROOT / name
+        text = page.read_text()
+        for table, rows in tables.items():
+            text = replace(text, table, rows())
+        page.write_text(text)
 
 
 if __name__ == "__main__":

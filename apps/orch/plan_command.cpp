@@ -31,7 +31,10 @@ void require_outputs_apart(const PlanOptions& options) {
   for (const std::string* path : {&options.json, &options.out, &options.traffic_matrix}) {
     to_standard_output += *path == "-" ? 1 : 0;
   }
-  if (to_standard_output > 1) throw InvalidInput("--json, --out, --traffic-matrix: only one of them can be -");
+  if (to_standard_output > 1)
+    throw InvalidInput("--json, --out, --traffic-matrix: only one can be standard output (-)");
+  if (options.explain && (!options.out.empty() || !options.traffic_matrix.empty()))
+    throw InvalidInput("--explain compares modes: leave out --out and --traffic-matrix");
   if (options.one_rank && options.out.empty())
     throw InvalidInput("--rank says what --out holds: name a file with --out");
   if (options.one_rank && options.rank >= options.ranks) {
@@ -43,7 +46,14 @@ void plan(const PlanOptions& options) {
   require_outputs_apart(options);
   const RunInputs inputs = read_inputs(options);
   const PlanRun run{inputs, options, options.mode, options.tolerance};
-  if (options.explain) return explain(run);
+  if (options.explain) {
+    Json all = run_header("orchmllm.plan_modes/1", options, inputs);
+    all["steps"] = options.steps;
+    all["modes"] = compare_modes(run);
+    if (!options.json.empty()) write_json(all, options.json);
+    if (options.json != "-") print_modes(all["modes"]);
+    return;
+  }
 
   Json summary = run_header("orchmllm.plan/2", options, inputs);
   for (const auto& [key, value] : options.mode.named()) summary[key] = value;

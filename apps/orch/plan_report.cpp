@@ -193,45 +193,56 @@ void print_steps(const Json& steps) {
 
 namespace {
 
-/// One row of the comparison.
-struct ModeSums {
-  std::vector<double> imbalance;
-  double moved = 0, inter_node = 0, all = 0;
-  double output_inter_node = 0;
+/// Figures of one mode, means over steps.
+Json mode_json(const PlanRun& run) {
+  std::vector<double> imbalance(run.inputs.model.encoders.size() + 1, 0);
+  double moved = 0, inter_node = 0, all = 0, outputs = 0, solve = 0;
   double direct_seconds = 0, staged_seconds = 0;
-  double direct_peers = 0, staged_peers = 0;
-  double plan_seconds = 0;
-};
-
-ModeSums sum_up(const PlanRun& run) {
-  ModeSums sums;
-  sums.imbalance.resize(run.inputs.model.encoders.size() + 1);
+  std::uint32_t direct_peers = 0, staged_peers = 0;
   const LinkRates rates = run.inputs.cluster.exchange_rates();
   run.each_step([&](std::uint32_t, const StepPlan& plan) {
     for (std::size_t phase = 0; phase < plan.phases.size(); ++phase) {
-      sums.imbalance[phase] += plan.phases[phase].assignment.imbalance();
-      sums.plan_seconds += plan.phases[phase].solve_seconds;
+      imbalance[phase] += plan.phases[phase].assignment.imbalance();
+      solve += plan.phases[phase].solve_seconds;
     }
-    std::uint32_t direct_peers = 0;
-    std::uint32_t staged_peers = 0;
     for (const Route& route : plan.routes) {
-      const Traffic moved = traffic(route, plan.topology);
-      sums.moved += static_cast<double>(moved.moved_bytes());
-      sums.inter_node += static_cast<double>(moved.inter_node_bytes);
-      sums.all += static_cast<double>(moved.local_bytes + moved.moved_bytes());
+      const Traffic bytes = traffic(route, plan.topology);
+      moved += static_cast<double>(bytes.moved_bytes());
+      inter_node += static_cast<double>(bytes.inter_node_bytes);
+      all += static_cast<double>(bytes.local_bytes + bytes.moved_bytes());
       if (route.is_input()) continue;
-      sums.output_inter_node += static_cast<double>(moved.inter_node_bytes);
+      outputs += static_cast<double>(bytes.inter_node_bytes);
       const std::vector<LinkTraffic> direct = link_traffic(route.exchange, plan.topology);
       const auto staged = link_traffic(hierarchical(route.exchange, plan.topology), plan.topology);
-      sums.direct_seconds += seconds(direct, rates);
-      sums.staged_seconds += seconds(staged, rates);
+      direct_seconds += seconds(direct, rates);
+      staged_seconds += seconds(staged, rates);
       direct_peers = std::max(direct_peers, most_peers(direct));
       staged_peers = std::max(staged_peers, most_peers(staged[1]));
     }
-    sums.direct_peers += direct_peers;
-    sums.staged_peers += staged_peers;
   });
-  return sums;
+  const double steps = run.options.steps;
+  Json phases = Json::object();
+  for (std::size_t phase = 0; phase < imbalance.size(); ++phase) {
+    const bool llm = phase + 1 == imbalance.size();
+    phases[llm ? "llm" : run.inputs.model.encoders[phase].phase] = imbalance[phase] / steps;
+  }
+  const bool none = run.mode.balance == "none";
+  return {{"balance", run.mode.balance},
+          {"granularity", none ? "-" : run.mode.granularity},
+          {"placement", run.mode.places() ? run.mode.placement + ", " + run.mode.objective : "-"},
+          {"llm_layout", none             ? "-"
+                         : run.mode.joint ? "joint"
+                                          : "independent"},
+          {"imbalance", std::move(phases)},
+          {"moved_bytes", moved / steps},
+          {"inter_node_bytes", inter_node / steps},
+          {"inter_node_part", all > 0 ? inter_node / all : 0.0},
+          {"outputs_inter_node_bytes", outputs / steps},
+          {"direct_seconds", direct_seconds / steps},
+          {"direct_most_peers", direct_peers},
+          {"hierarchical_seconds", staged_seconds / steps},
+          {"hierarchical_most_peers", staged_peers},
+          {"solve_ms", 1e3 * solve / steps}};
 }
 
 std::vector<PlanMode> all_modes() {
@@ -258,34 +269,39 @@ std::vector<PlanMode> all_modes() {
 
 }  // namespace
 
-void explain(const PlanRun& run) {
-  std::vector<std::vector<std::string>> table{{"balance", "units", "placement", "LLM layout"}};
-  for (const Encoder& encoder : run.inputs.model.encoders) table[0].push_back(encoder.phase + " imb.");
-  for (const char* name : {"llm imb.", "moved/step", "inter-node/step", "of all %", "outputs inter-node", "direct ms",
-                           "peers", "node first ms", "peers", "solve ms"}) {
-    table[0].emplace_back(name);
-  }
+Json compare_modes(const PlanRun& run) {
   const auto progress = progress_line("mode");
   const std::vector<PlanMode> modes = all_modes();
-  for (std::size_t m = 0; m < modes.size(); ++m) {
-    const PlanMode& mode = modes[m];
-    const ModeSums sums = sum_up({run.inputs, run.options, mode, run.tolerance});
-    const double steps = run.options.steps;
-    const std::string placement = mode.places() ? mode.placement + ", " + mode.objective : "-";
-    const char* layout = mode.balance == "none" ? "-" : mode.joint ? "joint" : "independent";
-    std::vector<std::string> row{mode.balance, mode.balance == "none" ? "-" : mode.granularity, placement, layout};
-    for (const double value : sums.imbalance) row.push_back(fmt::format("{:.4f}", value / steps));
-    row.push_back(bytes_text(sums.moved / steps));
-    row.push_back(bytes_text(sums.inter_node / steps));
-    row.push_back(fmt::format("{:.2f}", sums.all > 0 ? 100 * sums.inter_node / sums.all : 0.0));
-    row.push_back(bytes_text(sums.output_inter_node / steps));
-    row.push_back(fmt::format("{:.3f}", 1e3 * sums.direct_seconds / steps));
-    row.push_back(fmt::format("{:.0f}", sums.direct_peers / steps));
-    row.push_back(fmt::format("{:.3f}", 1e3 * sums.staged_seconds / steps));
-    row.push_back(fmt::format("{:.0f}", sums.staged_peers / steps));
-    row.push_back(fmt::format("{:.1f}", 1e3 * sums.plan_seconds / steps));
+  Json rows = Json::array();
+  for (const PlanMode& mode : modes) {
+    rows.push_back(mode_json({run.inputs, run.options, mode, run.tolerance}));
+    if (progress) progress(static_cast<std::uint32_t>(rows.size()), static_cast<std::uint32_t>(modes.size()));
+  }
+  return rows;
+}
+
+void print_modes(const Json& modes) {
+  std::vector<std::vector<std::string>> table{{"balance", "units", "placement", "LLM layout"}};
+  for (const auto& phase : modes[0]["imbalance"].items()) table[0].push_back(phase.key() + " imb.");
+  for (const char* name : {"moved/step", "inter-node/step", "of all %", "outputs inter-node", "direct ms", "peers",
+                           "node first ms", "peers", "solve ms"}) {
+    table[0].emplace_back(name);
+  }
+  for (const Json& mode : modes) {
+    std::vector<std::string> row{mode["balance"], mode["granularity"], mode["placement"], mode["llm_layout"]};
+    for (const auto& phase : mode["imbalance"].items())
+      row.push_back(fmt::format("{:.4f}", phase.value().get<double>()));
+    const auto number = [&](const char* key) { return mode[key].get<double>(); };
+    row.push_back(bytes_text(number("moved_bytes")));
+    row.push_back(bytes_text(number("inter_node_bytes")));
+    row.push_back(fmt::format("{:.2f}", 100 * number("inter_node_part")));
+    row.push_back(bytes_text(number("outputs_inter_node_bytes")));
+    row.push_back(fmt::format("{:.3f}", 1e3 * number("direct_seconds")));
+    row.push_back(fmt::format("{:.0f}", number("direct_most_peers")));
+    row.push_back(fmt::format("{:.3f}", 1e3 * number("hierarchical_seconds")));
+    row.push_back(fmt::format("{:.0f}", number("hierarchical_most_peers")));
+    row.push_back(fmt::format("{:.1f}", number("solve_ms")));
     table.push_back(row);
-    if (progress) progress(static_cast<std::uint32_t>(m + 1), static_cast<std::uint32_t>(modes.size()));
   }
   print_table(table);
   fmt::print(

@@ -45,7 +45,10 @@ struct PlanRun {
 /// Means over steps (of step_json()) as tables.
 void print_steps(const Json& steps);
 
-/// All balancers, granularities, placements and schedules on the same batches, side by side.
-void explain(const PlanRun& run);
+/// All balancers, granularities, placements and schedules on the same batches: a row of figures each, means over steps.
+[[nodiscard]] Json compare_modes(const PlanRun& run);
+
+/// compare_modes() as a table.
+void print_modes(const Json& modes);
 
 }  // namespace orch::apps
