@@ -99,9 +99,9 @@ def movement_table():
 
 def placement_table():
     rows = medians("placement.json")
-    names = {"total_transport": "transport (ours)", "total_boost": "Boost.Graph", "total_ilp": "lp_solve, total",
+    names = {"total_transport": "transport (ours)", "total_boost": "Boost.Graph", "place_total_ilp": "lp_solve, total",
              "place_total": "placement, total", "place_bottleneck": "placement, bottleneck",
-             "bottleneck_ilp": "lp_solve, bottleneck"}
+             "place_bottleneck_ilp": "lp_solve, bottleneck"}
     lines = ["| nodes x 8 | traffic | " + " | ".join(names.values()) + " |", "|---:|---|" + "---:|" * len(names)]
     for key in sorted({key for _, key in rows}, key=lambda key: (key[1], key[0])):
         cells = []
