@@ -3,7 +3,10 @@
 //   solver_table FOLDER   every *.jsonl.gz there (LLM lengths of mllm-10b) and log-normals, 32 samples a rank
 //
 // Rows: input, cost (linear: tokens; quadratic: 24576·l + l²), ranks, solver, gap, milliseconds (median of 5),
-// over_mean = largest single cost / mean rank cost. SPDX-License-Identifier: Apache-2.0
+// over_mean = largest single cost / mean rank cost. Rows of "movement" (tolerance 1 %, homes of 32 consecutive samples,
+// nodes of 8 ranks, a sample weighs its tokens) also have inter_node_part = tokens that cross nodes / all, to_bound =
+// the same over the proven least (0: nothing must), to_placed_lpt = over what LPT + node-wise placement lets cross.
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -17,8 +20,10 @@
 
 #include "lengths.hpp"
 #include "orchmllm/balance/balance.hpp"
+#include "orchmllm/balance/movement.hpp"
 #include "orchmllm/io/trace.hpp"
 #include "orchmllm/model/phase_lengths.hpp"
+#include "orchmllm/orchestrate/orchestrator.hpp"
 #include "orchmllm/orchestrate/sampler.hpp"
 #include "orchmllm/sim/model_file.hpp"
 #include "reference.hpp"
@@ -71,6 +76,31 @@ void add_rows(Json& rows, const std::string& input, const std::string& cost, con
   });
 }
 
+void add_movement_row(Json& rows, const std::string& input, const std::string& cost, const Costs& lengths,
+                      const Costs& costs, std::uint32_t ranks) {
+  const orch::Topology topology = orch::uniform_topology(ranks, 8);
+  const std::vector<std::uint32_t> home = orch::home_ranks(ranks, static_cast<std::uint32_t>(costs.size() / ranks));
+  const auto solve = [&] { return orch::balance::movement(costs, lengths, home, topology); };
+  const double milliseconds = median_ms([&] { (void)solve(); });
+  const orch::Movement moved = solve();
+  const std::vector<std::uint32_t> flat = orch::balance::greedy(costs, ranks).rank_of;
+  const auto placed =
+      orch::placement::place_total(orch::traffic_matrix(home, flat, lengths, ranks), topology).total_bytes;
+  const auto inter = static_cast<double>(moved.inter_node_bytes);
+  const auto bound = static_cast<double>(moved.inter_node_bound);
+  const double total = std::accumulate(costs.begin(), costs.end(), 0.0);
+  rows.push_back({{"input", input},
+                  {"cost", cost},
+                  {"ranks", ranks},
+                  {"solver", "movement"},
+                  {"gap", moved.assignment.gap()},
+                  {"milliseconds", milliseconds},
+                  {"over_mean", static_cast<double>(*std::max_element(costs.begin(), costs.end())) / (total / ranks)},
+                  {"inter_node_part", inter / std::accumulate(lengths.begin(), lengths.end(), 0.0)},
+                  {"to_bound", bound > 0 ? inter / bound : 0.0},
+                  {"to_placed_lpt", placed > 0 ? inter / static_cast<double>(placed) : 0.0}});
+}
+
 Costs quadratic(Costs lengths) {
   for (orch::Cost& cost : lengths) cost = 24576 * cost + cost * cost;
   return lengths;
@@ -88,8 +118,11 @@ int main(int argc, char** argv) {
   for (const std::uint32_t ranks : {8U, 64U, 320U, 2560U}) {
     for (const char* sigma : {"0.5", "0.8", "1.0", "1.3"}) {
       const Costs lengths = orch::bench::log_normal_lengths(ranks * per_rank, std::stod(sigma), 1, 32768);
-      add_rows(rows, std::string("log-normal ") + sigma, "linear", lengths, ranks);
-      add_rows(rows, std::string("log-normal ") + sigma, "quadratic", quadratic(lengths), ranks);
+      const std::string input = std::string("log-normal ") + sigma;
+      add_rows(rows, input, "linear", lengths, ranks);
+      add_rows(rows, input, "quadratic", quadratic(lengths), ranks);
+      if (ranks > 8) add_movement_row(rows, input, "linear", lengths, lengths, ranks);
+      if (ranks > 8) add_movement_row(rows, input, "quadratic", lengths, quadratic(lengths), ranks);
     }
   }
   const orch::Mllm model = orch::sim::load_model("mllm-10b");
@@ -108,6 +141,7 @@ int main(int argc, char** argv) {
         costs.push_back(lengths.llm_length[sample]);
       }
       add_rows(rows, info.name, "linear", costs, ranks);
+      if (ranks > 8) add_movement_row(rows, info.name, "linear", costs, costs, ranks);
     }
   }
   std::cout << Json{{"samples_a_rank", per_rank}, {"rows", rows}}.dump(1) << "\n";

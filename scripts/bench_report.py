@@ -65,6 +65,21 @@ def mode_table():
     return lines
 
 
+def trace_table():
+    rows = json.loads((ROOT / "bench/results/solvers.json").read_text())["rows"]
+    reference = {(row["input"], row["cost"], row["ranks"]): row["milliseconds"] for row in rows if row["solver"] == "reference-lpt"}
+    lines = ["| input | cost | ranks | largest / mean | gap | between nodes, of all | to the bound | to LPT + node-wise placement | of the reference LPT's time |",
+             "|---|---|---:|---:|---:|---:|---:|---:|---:|"]
+    for row in rows:
+        if row["solver"] != "movement":
+            continue
+        over = f"{row['to_bound']:.2f}" if row["to_bound"] > 0 else "-"
+        time = row["milliseconds"] / reference[row["input"], row["cost"], row["ranks"]]
+        lines.append(f"| {row['input']} | {row['cost']} | {row['ranks']:,} | {row['over_mean']:.2f} | {100 * row['gap']:.2f}% | "
+                     f"{100 * row['inter_node_part']:.2f}% | {over} | {row['to_placed_lpt']:.3f} | {time:.2f} |")
+    return lines
+
+
 def step_table():
     rows = medians("step.json")
     reference = rows["reference_lpt", ()]["cpu_time"]
@@ -123,7 +138,7 @@ def replace(text, name, lines):
 
 def main():
     pages = {"docs/solvers.md": {"speed": speed_table, "quality": quality_table},
-             "docs/method.md": {"modes": mode_table, "step": step_table, "movement": movement_table,
+             "docs/method.md": {"modes": mode_table, "step": step_table, "movement": movement_table, "traces": trace_table,
                                 "placement": placement_table}}
     for name, tables in pages.items():
         page = ROOT / name
