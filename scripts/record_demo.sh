@@ -2,6 +2,7 @@
 # Runs the demo and puts its figures where README and CI look for them: bench/results/demo.json and README's table.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+mkdir -p out
 scripts/demo.sh | tee out/demo.txt
 cp out/demo.json bench/results/demo.json
 python3 - <<'PY'

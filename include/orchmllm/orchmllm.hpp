@@ -46,7 +46,10 @@
 #include "orchmllm/balance/split.hpp"
 
 // placement: topology, traffic, node-wise placement
+#include "orchmllm/placement/bottleneck_bound.hpp"
+#include "orchmllm/placement/bottleneck_search.hpp"
 #include "orchmllm/placement/flow.hpp"
+#include "orchmllm/placement/node_volumes.hpp"
 #include "orchmllm/placement/placement.hpp"
 #include "orchmllm/placement/topology.hpp"
 #include "orchmllm/placement/traffic_matrix.hpp"
@@ -54,10 +57,14 @@
 
 // exchange: rearrangements and the all-to-all that carries them out
 #include "orchmllm/exchange/exchange_plan.hpp"
+#include "orchmllm/exchange/hierarchical.hpp"
+#include "orchmllm/exchange/link_traffic.hpp"
 #include "orchmllm/exchange/rearrangement.hpp"
 
 // orchestrate: sampler, orchestrator, step plan, prefetching
 #include "orchmllm/orchestrate/orchestrator.hpp"
+#include "orchmllm/orchestrate/phase_problem.hpp"
 #include "orchmllm/orchestrate/prefetch.hpp"
+#include "orchmllm/orchestrate/rank_view.hpp"
 #include "orchmllm/orchestrate/sampler.hpp"
 #include "orchmllm/orchestrate/step_plan.hpp"

@@ -186,53 +186,66 @@ namespace detail {
   return view;
 }
 
+namespace detail {
+
+/// Throws InvalidInput if `view` is not that of `rank`, or of another step than `first`.
+inline void require_same_step(const RankView& view, std::uint32_t rank, const RankView& first, std::size_t ranks) {
+  const std::string name = "rank " + std::to_string(rank);
+  if (view.rank != rank || view.ranks != ranks) {
+    throw InvalidInput(name + " calls itself " + std::to_string(view.rank) + " of " + std::to_string(view.ranks) +
+                       ", expected " + std::to_string(rank) + " of " + std::to_string(ranks));
+  }
+  if (view.plan_hash != first.plan_hash) {
+    throw InvalidInput(name + " has plan " + hex(view.plan_hash) + ", rank 0 has " + hex(first.plan_hash));
+  }
+  if (view.routes.size() != first.routes.size()) {
+    throw InvalidInput(name + " has " + std::to_string(view.routes.size()) + " exchanges, rank 0 has " +
+                       std::to_string(first.routes.size()));
+  }
+  for (std::size_t r = 0; r < view.routes.size(); ++r) {
+    const RouteView& route = view.routes[r];
+    if (route.stages.size() == first.routes[r].stages.size()) continue;
+    throw InvalidInput(name + " runs " + route.from + " -> " + route.to + " in " + std::to_string(route.stages.size()) +
+                       " stages, rank 0 in " + std::to_string(first.routes[r].stages.size()));
+  }
+}
+
+/// What a pair of ranks says of one run, sender first; throws InvalidInput if both do not say the same.
+inline void require_same_run(const RouteView& route, std::pair<std::uint32_t, std::uint32_t> ranks, const PeerRun* sent,
+                             const PeerRun* received) {
+  if (sent != nullptr && received != nullptr && sent->items == received->items &&
+      sent->elements == received->elements) {
+    return;
+  }
+  const auto text = [](const PeerRun* run) {
+    if (run == nullptr) return std::string("nothing");
+    std::string elements;
+    for (const std::uint64_t count : run->elements) elements += (elements.empty() ? "" : " + ") + std::to_string(count);
+    return elements + " elements of " + std::to_string(run->items) + " items";
+  };
+  throw InvalidInput("exchange " + route.from + " -> " + route.to + ", ranks " + std::to_string(ranks.first) + " -> " +
+                     std::to_string(ranks.second) + ": " + text(sent) + " sent, " + text(received) + " expected");
+}
+
+}  // namespace detail
+
 /// Throws InvalidInput naming the first rank, or pair of ranks, that would not do the same step: before any payload
 /// moves, from what every rank says of itself. `views[r]` is that of rank r.
 inline void verify(std::span<const RankView> views) {
+  if (views.empty()) return;
   for (std::uint32_t rank = 0; rank < views.size(); ++rank) {
-    const RankView& view = views[rank];
-    const std::string name = "rank " + std::to_string(rank);
-    if (view.rank != rank || view.ranks != views.size()) {
-      throw InvalidInput(name + " calls itself " + std::to_string(view.rank) + " of " + std::to_string(view.ranks) +
-                         ", expected " + std::to_string(rank) + " of " + std::to_string(views.size()));
-    }
-    if (view.plan_hash != views[0].plan_hash) {
-      throw InvalidInput(name + " has plan " + hex(view.plan_hash) + ", rank 0 has " + hex(views[0].plan_hash));
-    }
-    if (view.routes.size() != views[0].routes.size()) {
-      throw InvalidInput(name + " has " + std::to_string(view.routes.size()) + " exchanges, rank 0 has " +
-                         std::to_string(views[0].routes.size()));
-    }
-    for (std::size_t r = 0; r < view.routes.size(); ++r) {
-      if (view.routes[r].stages.size() == views[0].routes[r].stages.size()) continue;
-      throw InvalidInput(name + " runs " + view.routes[r].from + " -> " + view.routes[r].to + " in " +
-                         std::to_string(view.routes[r].stages.size()) + " stages, rank 0 in " +
-                         std::to_string(views[0].routes[r].stages.size()));
-    }
+    detail::require_same_step(views[rank], rank, views[0], views.size());
   }
-  for (std::size_t r = 0; !views.empty() && r < views[0].routes.size(); ++r) {
+  using Runs = std::array<const PeerRun*, 2>;  // sent, received
+  for (std::size_t r = 0; r < views[0].routes.size(); ++r) {
     for (std::size_t stage = 0; stage < views[0].routes[r].stages.size(); ++stage) {
-      std::map<std::pair<std::uint32_t, std::uint32_t>, std::array<const PeerRun*, 2>> pairs;  // sent, received
+      std::map<std::pair<std::uint32_t, std::uint32_t>, Runs> pairs;
       for (const RankView& view : views) {
         const ExchangeView& exchange = view.routes[r].stages[stage];
         for (const PeerRun& run : exchange.sends) pairs[{view.rank, run.rank}][0] = &run;
         for (const PeerRun& run : exchange.receives) pairs[{run.rank, view.rank}][1] = &run;
       }
-      for (const auto& [pair, runs] : pairs) {
-        const auto [sent, received] = runs;
-        if (sent != nullptr && received != nullptr && sent->items == received->items &&
-            sent->elements == received->elements) {
-          continue;
-        }
-        const auto text = [](const PeerRun* run) {
-          return run == nullptr ? std::string("nothing")
-                                : std::to_string(run->elements.empty() ? 0 : run->elements[0]) + " elements of " +
-                                      std::to_string(run->items) + " items";
-        };
-        throw InvalidInput("exchange " + views[0].routes[r].from + " -> " + views[0].routes[r].to + ", ranks " +
-                           std::to_string(pair.first) + " -> " + std::to_string(pair.second) + ": " + text(sent) +
-                           " sent, " + text(received) + " expected");
-      }
+      for (const auto& [ranks, runs] : pairs) detail::require_same_run(views[0].routes[r], ranks, runs[0], runs[1]);
     }
   }
 }

@@ -2,7 +2,9 @@
 //
 //   nodes    above their share give to the node with most room: first samples of ranks that are above the share too
 //   ranks    above the limit give to the rank of their node with most room
-//   swaps    mend what is left: inside the node, then with the roomiest ranks of all
+//   swaps    mend what is left: inside the node, by refinement of the whole node where single swaps do not do, then
+//   with
+//            the roomiest ranks of all
 //   repack   packs a rank that nothing mends anew, together with as few of the emptiest ranks as will do
 //   return   moved samples go home, or to their home node, where there is room again
 //
@@ -22,9 +24,11 @@
 #include <utility>
 #include <vector>
 
+#include "orchmllm/balance/bounds.hpp"
 #include "orchmllm/balance/conv_packed.hpp"
 #include "orchmllm/balance/detail/rank_loads.hpp"
 #include "orchmllm/balance/greedy.hpp"
+#include "orchmllm/balance/refine.hpp"
 #include "orchmllm/placement/flow.hpp"
 #include "orchmllm/placement/topology.hpp"
 
@@ -111,7 +115,9 @@ class Mover {
       for (std::uint32_t node = 0; node < topology_.nodes(); ++node) shed_node(node);
       for (std::uint32_t node = 0; node < topology_.nodes(); ++node) shed_ranks(node);
       for (std::uint32_t rank = 0; rank < topology_.ranks(); ++rank) {
-        if (!swap_down(rank, topology_.node_of[rank]) && !swap_down(rank, std::nullopt) && !repack(rank)) return false;
+        const std::uint32_t node = topology_.node_of[rank];
+        if (!swap_down(rank, node) && !refine_node(node) && !swap_down(rank, std::nullopt) && !repack(rank))
+          return false;
       }
     }
     return_home();
@@ -341,6 +347,34 @@ class Mover {
     Items result(items.begin(), items.end());
     std::sort(result.begin(), result.end());
     return result;
+  }
+
+  /// Refinement (refine.hpp) of what the node's ranks hold, from where it is; false, and nothing changed, if a rank
+  /// stays above its limit. Not under constraints, nor for costs that do not add up.
+  bool refine_node(std::uint32_t node) {
+    if (constrained() || loads_.conv_alpha() != 0 || node_load_[node] > node_limit_[node]) return false;
+    Items items;
+    for (std::uint32_t rank = first(node); rank < last(node); ++rank) {
+      items.insert(items.end(), loads_.on_rank(rank).begin(), loads_.on_rank(rank).end());
+    }
+    std::sort(items.begin(), items.end());
+    std::vector<Cost> costs;
+    Items at;
+    for (const std::uint32_t item : items) {
+      costs.push_back(item_cost(item));
+      at.push_back(loads_.rank_of(item) - first(node));
+    }
+    const Cost limit = limits_.limit[first(node)];
+    const Cost bound = lower_bound(costs, descending_order(costs), topology_.size(node));
+    if (bound > limit) return false;
+    const double gap = static_cast<double>(limit - bound) / static_cast<double>(bound);
+    const Assignment refined =
+        refine(costs, at, topology_.size(node), {}, {.target_gap = gap * 0.999, .max_steps = 256});
+    if (refined.max_cost() > limit) return false;
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      if (refined.rank_of[i] != at[i]) move(items[i], first(node) + refined.rank_of[i]);
+    }
+    return true;
   }
 
   /// The greedy solver packs `rank` anew, with 3, 7, … of the roomiest ranks, until all are under their limit; false,
