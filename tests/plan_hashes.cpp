@@ -12,6 +12,50 @@ void show(const char* solver, std::uint32_t ranks, std::uint64_t fingerprint) {
   std::printf("%-24s %5u  %s\n", solver, ranks, orch::hex(fingerprint).c_str());
 }
 
+/// Two encoders and an LLM of one layer each.
+orch::Mllm small_model() {
+  const orch::Transformer layer{
+      .layers = 1, .hidden = 1000, .heads = 1, .kv_heads = 1, .head_dim = 1000, .ffn = 1000, .causal = true};
+  orch::Mllm model{"small", {}, layer};
+  model.encoders.push_back({"vision", layer, orch::TiledImages{}, {4000, 1000, 1000}, 3});
+  model.encoders.push_back({"audio", layer, orch::AudioFrames{}, {1000, 1000, 1000}, 128});
+  return model;
+}
+
+/// Images, clips and text of heavy-tailed sizes.
+orch::Sample some_sample(orch::Random& random) {
+  orch::Sample sample;
+  const double u = random.uniform() * 12;
+  sample.text = 1 + static_cast<std::uint32_t>(u * u * u);
+  for (double images = random.uniform() * 3; images >= 1; images -= 1) {
+    sample.images.push_back({200 + static_cast<std::uint32_t>(random.uniform() * 2000), 600});
+  }
+  if (random.uniform() < 0.3) sample.audio.push_back({1 + static_cast<std::uint64_t>(random.uniform() * 3e7)});
+  return sample;
+}
+
+void show_steps(std::uint32_t ranks) {
+  using namespace orch;
+  const Mllm model = small_model();
+  Random random(ranks + 1);
+  PhaseLengths lengths;
+  for (std::uint32_t i = 0; i < ranks * 8; ++i) append(lengths, model, some_sample(random));
+  std::vector<std::uint32_t> samples(lengths.samples());
+  std::iota(samples.begin(), samples.end(), 0U);
+  for (const Balancer balancer : {Balancer::lpt, Balancer::automatic, Balancer::movement}) {
+    for (const Granularity granularity : {Granularity::sample, Granularity::unit}) {
+      StepOptions options{.encoders = {.balancer = balancer, .granularity = granularity},
+                          .llm = {.balancer = balancer},
+                          .placer = [](const TrafficMatrix& bytes,
+                                       const Topology& topology) { return placement::place(bytes, topology); },
+                          .schedule = ExchangeSchedule::automatic,
+                          .rates = {{3e11, 4e10}, 1e-5, 1e-6}};
+      show("step plan", ranks,
+           plan_step(model, lengths, samples, home_ranks(ranks, 8), uniform_topology(ranks, 8), options).hash);
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -66,5 +110,6 @@ int main() {
     show("micro-batches", ranks,
          balance::microbatches(costs, lengths, home, ranks, {.token_cap = 40000}).fingerprint());
     show("split", ranks, balance::split(lengths, ranks, {.alpha = 24576, .beta = 1}).fingerprint());
+    show_steps(ranks);
   }
 }

@@ -181,6 +181,12 @@ class Cli(unittest.TestCase):
         for step in figures[1:]:
             self.assertEqual([e["direct"]["inter_node_bytes"] for e in step["exchanges"]],
                              [e["direct"]["inter_node_bytes"] for e in figures[0]["exchanges"]])
+        exact = orch("plan", "--trace", DEMO, *small, "--placement", "ilp", "--json", "-")
+        if exact.returncode == 0:
+            step = json.loads(exact.stdout)["steps"][0]
+            self.assertEqual(step["phases"][0]["inter_node_bytes"], figures[0]["phases"][0]["inter_node_bytes"])
+        else:
+            self.assertIn("built without lp_solve", exact.stderr)
         scattered = json.loads(self.good("plan", "--trace", DEMO, *small, "--placement", "none", "--json", "-"))["steps"][0]
         self.assertLessEqual(figures[0]["phases"][0]["inter_node_bytes"], scattered["phases"][0]["inter_node_bytes"])
 
