@@ -212,6 +212,15 @@ TEST_CASE("worked example of docs/simulator.md: one step at home") {
                                                       vision_backward + reduce_vision + optimizer)
                                           .epsilon(1e-7));
   CHECK(step.exchange_seconds == 0);
+  // Ranks 0 and 1 have the images, all ranks the same text; rank 0 never waits but for the first gathering and the last
+  // reduction.
+  CHECK(milliseconds(step.breakdown.compute[0]) == doctest::Approx((vision_forward + vision_backward) / 2));
+  CHECK(milliseconds(step.breakdown.compute[1]) == doctest::Approx(llm_forward + llm_backward));
+  CHECK(milliseconds(step.breakdown.optimizer) == doctest::Approx(optimizer).epsilon(1e-4));
+  CHECK(step.breakdown.exposed_exchange == 0);
+  CHECK(milliseconds(step.breakdown.exposed_collectives) >= (gather_vision + reduce_vision) / 2);
+  CHECK(milliseconds(step.breakdown.waiting) >= (vision_forward + vision_backward) / 2 * 0.99);
+  CHECK(step.breakdown.total() == doctest::Approx(step.seconds));
   CHECK(step.tokens == 8000);
   CHECK(step.model_flops == doctest::Approx(4 * 3 * 47.356e9 + 4 * 3 * 32e9));
 }
@@ -283,6 +292,10 @@ TEST_CASE("steps: compute is conserved, phases never beat their busiest rank, sa
           }
           RC_ASSERT(std::abs(played.result.busy_seconds * 4e9 - static_cast<double>(compute)) < 8.0);
           RC_ASSERT(played.result.busy_seconds <= played.result.seconds + 1e-9);
+          const Breakdown& parts = played.result.breakdown;
+          RC_ASSERT(std::abs(parts.total() - played.result.seconds) < 1e-9 * (1 + played.result.seconds));
+          RC_ASSERT(std::min({parts.exposed_exchange, parts.exposed_collectives, parts.waiting, parts.optimizer}) >=
+                    0.0);
           for (const PhaseTimes& phase : played.result.phases) {
             RC_ASSERT(phase.idle_fraction() >= -1e-9);
           }

@@ -12,6 +12,23 @@ Json memory_json(const sim::Memory& memory) {
           {"reserved", memory.reserved}};
 }
 
+/// Seconds by cause; they add up to the step.
+Json breakdown_json(const sim::Breakdown& breakdown, const std::vector<std::string>& phases) {
+  Json json = Json::object();
+  for (std::size_t p = 0; p < phases.size(); ++p) json["compute " + phases[p]] = breakdown.compute[p];
+  json["optimizer"] = breakdown.optimizer;
+  json["exposed exchange"] = breakdown.exposed_exchange;
+  json["exposed collectives"] = breakdown.exposed_collectives;
+  json["waiting"] = breakdown.waiting;
+  return json;
+}
+
+std::vector<std::string> phase_names(const auto& phases) {
+  std::vector<std::string> names;
+  for (const auto& phase : phases) names.push_back(phase.phase);
+  return names;
+}
+
 Json step_json(const sim::StepResult& step) {
   Json phases = Json::object();
   for (const sim::PhaseTimes& phase : step.phases) {
@@ -19,9 +36,14 @@ Json step_json(const sim::StepResult& step) {
                            {"wall_seconds", phase.wall_seconds},
                            {"idle_fraction", phase.idle_fraction()}};
   }
-  return {{"seconds", step.seconds},         {"exchange_seconds", step.exchange_seconds},     {"tokens", step.tokens},
-          {"model_flops", step.model_flops}, {"peak_memory_bytes", step.peak_memory.total()}, {"events", step.events},
-          {"phases", std::move(phases)}};
+  return {{"seconds", step.seconds},
+          {"exchange_seconds", step.exchange_seconds},
+          {"tokens", step.tokens},
+          {"model_flops", step.model_flops},
+          {"peak_memory_bytes", step.peak_memory.total()},
+          {"events", step.events},
+          {"phases", std::move(phases)},
+          {"breakdown_seconds", breakdown_json(step.breakdown, phase_names(step.phases))}};
 }
 
 }  // namespace
@@ -45,6 +67,7 @@ Json strategy_json(const sim::StrategyResult& result) {
           {"phase_idle_fraction", std::move(idle)},
           {"imbalance", std::move(imbalance)},
           {"gap", std::move(gap)},
+          {"breakdown_seconds", breakdown_json(result.breakdown, phase_names(result.phases))},
           {"exchange_seconds", result.exchange_seconds},
           {"inter_node_bytes", result.exchange_inter_node_bytes},
           {"intra_node_bytes", result.exchange_intra_node_bytes},
@@ -57,6 +80,16 @@ Json strategy_json(const sim::StrategyResult& result) {
           {"oom", result.oom},
           {"plan_hash", hex(result.plan_hash)},
           {"steps", std::move(steps)}};
+}
+
+void print_breakdown(const sim::StrategyResult& result) {
+  std::vector<std::vector<std::string>> table{{"where the step goes", "s", "%"}};
+  for (const auto& part : breakdown_json(result.breakdown, phase_names(result.phases)).items()) {
+    const auto seconds = part.value().get<double>();
+    table.push_back(
+        {part.key(), fmt::format("{:.3f}", seconds), fmt::format("{:.1f}", 100 * seconds / result.breakdown.total())});
+  }
+  print_table(table);
 }
 
 void print_strategies(const std::vector<sim::StrategyResult>& results, const sim::Cluster& cluster) {

@@ -9,6 +9,8 @@
 namespace orch::apps {
 
 [[nodiscard]] Json strategy_json(const sim::StrategyResult& result);
+/// Where the step goes, in seconds and per cent.
+void print_breakdown(const sim::StrategyResult& result);
 void print_strategies(const std::vector<sim::StrategyResult>& results, const sim::Cluster& cluster);
 
 }  // namespace orch::apps

@@ -53,6 +53,8 @@ int simulate(const SimulateOptions& options) {
     fmt::print("{} on {} x {}, {} samples a rank, {} step{}\n\n", inputs.model.name, options.ranks, inputs.cluster.name,
                options.batch, options.steps, options.steps == 1 ? "" : "s");
     print_strategies({result}, inputs.cluster);
+    fmt::print("\n");
+    print_breakdown(result);
   }
   return result.oom ? 3 : 0;
 }

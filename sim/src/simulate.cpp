@@ -44,6 +44,14 @@ void add_step(StrategyResult& sum, const StepPlan& plan, const StepResult& step,
   sum.mfu += step.model_flops;
   sum.tokens_per_second_per_gpu += step.tokens;
   sum.phases.resize(plan.phases.size());
+  sum.breakdown.compute.resize(plan.phases.size(), 0);
+  for (std::size_t phase = 0; phase < plan.phases.size(); ++phase) {
+    sum.breakdown.compute[phase] += step.breakdown.compute[phase];
+  }
+  sum.breakdown.optimizer += step.breakdown.optimizer;
+  sum.breakdown.exposed_exchange += step.breakdown.exposed_exchange;
+  sum.breakdown.exposed_collectives += step.breakdown.exposed_collectives;
+  sum.breakdown.waiting += step.breakdown.waiting;
   for (std::size_t phase = 0; phase < plan.phases.size(); ++phase) {
     PhaseSummary& summary = sum.phases[phase];
     summary.phase = plan.phases[phase].phase;
@@ -71,6 +79,11 @@ void finish(StrategyResult& sum, const Cluster& cluster, const Configuration& co
                         &sum.exchange_inter_node_bytes, &sum.input_intra_node_bytes, &sum.input_inter_node_bytes}) {
     *value /= steps;
   }
+  for (double* value : {&sum.breakdown.optimizer, &sum.breakdown.exposed_exchange, &sum.breakdown.exposed_collectives,
+                        &sum.breakdown.waiting}) {
+    *value /= steps;
+  }
+  for (double& value : sum.breakdown.compute) value /= steps;
   for (PhaseSummary& phase : sum.phases) {
     phase.imbalance /= steps;
     phase.gap /= steps;

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <optional>
+#include <numeric>
 #include <utility>
 
 #include "orchmllm/base/error.hpp"
@@ -256,6 +256,7 @@ class StepBuilder {
       result.exchange_seconds += seconds(end - schedule.finish[barrier]);
     }
     measure_phases(schedule, result);
+    measure_breakdown(schedule, result);
     measure_bytes(result);
     measure_memory(result);
     for (std::size_t phase = 0; phase < work_.size(); ++phase) {
@@ -288,6 +289,51 @@ class StepBuilder {
       }
       result.phases.push_back(times);
     }
+  }
+
+  /// Gaps between a rank's compute tasks: what ends a gap on a link is exposed for as long as it ran in the gap, the
+  /// rest is waiting.
+  void measure_breakdown(const Schedule& schedule, StepResult& result) const {
+    std::vector<TaskId> last_arrival(tags_.size(), no_task);  // compute task → its predecessor on a link that ends last
+    for (const auto& [before, after] : graph_.edges()) {
+      if (!computes(tags_[after]) || !on_link(tags_[before])) continue;
+      TaskId& last = last_arrival[after];
+      if (last == no_task || schedule.finish[before] > schedule.finish[last]) last = before;
+    }
+    std::vector<Nanoseconds> compute(plan_.phases.size(), 0);
+    Nanoseconds optimizer = 0, exchange = 0, collectives = 0, waiting = 0;
+    std::vector<Nanoseconds> done(ranks_, 0);
+    for (TaskId task = 0; task < tags_.size();
+         ++task) {  // a rank's compute tasks were added in the order in which they run
+      const TaskTag& tag = tags_[task];
+      if (!computes(tag)) continue;
+      const Nanoseconds duration = schedule.finish[task] - schedule.start[task];
+      (tag.activity == Activity::optimizer ? optimizer : compute[units_[tag.unit].phase]) += duration;
+      const Nanoseconds gap = schedule.start[task] - done[tag.rank];
+      Nanoseconds exposed = 0;
+      if (const TaskId link = last_arrival[task];
+          gap > 0 && link != no_task && schedule.finish[link] == schedule.start[task]) {
+        exposed = schedule.finish[link] - std::max(schedule.start[link], done[tag.rank]);
+        (tags_[link].activity == Activity::exchange ? exchange : collectives) += exposed;
+      }
+      waiting += gap - exposed;
+      done[tag.rank] = schedule.finish[task];
+    }
+    for (const Nanoseconds end : done) waiting += schedule.makespan - end;
+    const auto mean = [&](Nanoseconds sum) { return seconds(sum) / ranks_; };
+    for (const Nanoseconds sum : compute) result.breakdown.compute.push_back(mean(sum));
+    result.breakdown.optimizer = mean(optimizer);
+    result.breakdown.exposed_exchange = mean(exchange);
+    result.breakdown.exposed_collectives = mean(collectives);
+    result.breakdown.waiting = mean(waiting);
+  }
+
+  [[nodiscard]] static bool computes(const TaskTag& tag) {
+    return tag.activity == Activity::forward || tag.activity == Activity::backward ||
+           tag.activity == Activity::optimizer;
+  }
+  [[nodiscard]] static bool on_link(const TaskTag& tag) {
+    return tag.activity == Activity::gather || tag.activity == Activity::reduce || tag.activity == Activity::exchange;
   }
 
   void measure_bytes(StepResult& result) const {
@@ -365,6 +411,11 @@ class StepBuilder {
 };
 
 }  // namespace
+
+double Breakdown::total() const {
+  return std::accumulate(compute.begin(), compute.end(), 0.0) + optimizer + exposed_exchange + exposed_collectives +
+         waiting;
+}
 
 PlayedStep play_step(const StepPlan& plan, const std::vector<PhaseShape>& shapes, const Cluster& cluster,
                      const Sharding& sharding) {

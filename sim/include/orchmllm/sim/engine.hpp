@@ -40,6 +40,11 @@ class TaskGraph {
   void add_dependency(TaskId before, TaskId after) { edges_.push_back({before, after}); }
 
   [[nodiscard]] std::uint32_t tasks() const { return static_cast<std::uint32_t>(duration_.size()); }
+  struct Edge {
+    TaskId before;
+    TaskId after;
+  };
+  [[nodiscard]] std::span<const Edge> edges() const { return edges_; }
   [[nodiscard]] Nanoseconds duration(TaskId task) const { return duration_[task]; }
   [[nodiscard]] ResourceId resource(TaskId task) const { return resource_[task]; }
 
@@ -47,10 +52,6 @@ class TaskGraph {
   [[nodiscard]] Schedule run() const;
 
  private:
-  struct Edge {
-    TaskId before;
-    TaskId after;
-  };
   ResourceId resources_ = 0;
   std::vector<Nanoseconds> duration_;
   std::vector<ResourceId> resource_;

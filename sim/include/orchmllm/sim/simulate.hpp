@@ -58,6 +58,7 @@ struct StrategyResult {
   double input_intra_node_bytes = 0;  ///< raw inputs, on the prefetch path
   double input_inter_node_bytes = 0;
   std::vector<PhaseSummary> phases;
+  Breakdown breakdown;
   Memory peak_memory;  ///< largest over ranks and steps
   std::uint32_t peak_rank = 0;
   std::uint32_t peak_step = 0;

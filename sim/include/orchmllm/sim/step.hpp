@@ -41,6 +41,17 @@ struct PhaseTimes {
   [[nodiscard]] double idle_fraction() const { return wall_seconds > 0 ? 1 - busy_seconds / wall_seconds : 0; }
 };
 
+/// Where a step's time goes, mean over ranks; the parts add up to the step.
+struct Breakdown {
+  std::vector<double> compute;     ///< phase → forward and backward
+  double optimizer = 0;            ///< seconds
+  double exposed_exchange = 0;     ///< compute stands still while outputs or their gradients travel
+  double exposed_collectives = 0;  ///< … while weights are gathered or gradients reduced
+  double waiting = 0;              ///< for slower ranks, or for a link that is busy with something else
+
+  [[nodiscard]] double total() const;
+};
+
 struct StepResult {
   double seconds = 0;
   double busy_seconds = 0;      ///< compute, mean over ranks
@@ -52,6 +63,7 @@ struct StepResult {
   std::uint64_t input_intra_node_bytes = 0;  ///< input exchanges
   std::uint64_t input_inter_node_bytes = 0;
   std::vector<PhaseTimes> phases;
+  Breakdown breakdown;
   Memory peak_memory;  ///< of the rank that needs most
   std::uint32_t peak_rank = 0;
   std::uint64_t events = 0;
