@@ -84,7 +84,8 @@ Json strategy_json(const sim::StrategyResult& result) {
 
 void print_breakdown(const sim::StrategyResult& result) {
   std::vector<std::vector<std::string>> table{{"where the step goes", "s", "%"}};
-  for (const auto& part : breakdown_json(result.breakdown, phase_names(result.phases)).items()) {
+  const Json parts = breakdown_json(result.breakdown, phase_names(result.phases));
+  for (const auto& part : parts.items()) {
     const auto seconds = part.value().get<double>();
     table.push_back(
         {part.key(), fmt::format("{:.3f}", seconds), fmt::format("{:.1f}", 100 * seconds / result.breakdown.total())});
