@@ -8,14 +8,17 @@ extern "C" {
 #include <cmath>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 
 namespace orch::scan {
 
 namespace {
 
 constexpr const char* demuxers = "wav,w64,flac,ogg,mp3,aac,aiff,caf,avi,matroska,webm,mov,mp4,m4a,3gp,3g2,mj2";
-/// Opened only where a header leaves a question: frames without a container.
-constexpr const char* decoders = "mp3,mp3float,aac";
+/// Opened only where a header leaves a question: sound without a container, and MPEG-4 part 2 and H.263, for which the
+/// MP4 demuxer leaves the frame size to the decoder.
+constexpr const char* decoders = "mp3,mp3float,aac,mpeg4,h263";
 constexpr std::uint64_t most_bytes_read = std::uint64_t{64} << 20U;
 constexpr std::size_t most_bytes_at_once = std::size_t{256} << 20U;
 constexpr int buffer_bytes = 32 << 10;
@@ -123,8 +126,13 @@ class Input {
   }
 
   [[nodiscard]] std::uint64_t duration(const AVStream& stream) const {
-    const std::uint64_t own = microseconds(stream.duration, stream.time_base);
-    return own != 0 ? own : microseconds(context_->duration, {1, AV_TIME_BASE});
+    // OGG counts the samples that an Opus decoder throws away in front.
+    const bool opus_in_ogg =
+        stream.codecpar->codec_id == AV_CODEC_ID_OPUS && std::string_view(context_->iformat->name) == "ogg";
+    const std::int64_t thrown_away =
+        opus_in_ogg ? av_rescale_q(stream.codecpar->initial_padding, {1, 48'000}, stream.time_base) : 0;
+    if (stream.duration > thrown_away) return microseconds(stream.duration - thrown_away, stream.time_base);
+    return microseconds(context_->duration, {1, AV_TIME_BASE});
   }
 
   [[nodiscard]] VideoClip video(const AVStream& stream) const {

@@ -44,6 +44,7 @@ struct ChunkResult {
   std::uint64_t video = 0;
   std::uint64_t text_tokens = 0;
   std::uint64_t estimated = 0;                   ///< durations that no header states
+  std::uint64_t returning_keys = 0;              ///< samples whose key stood before, with another in between
   std::map<std::string, std::uint64_t> ignored;  ///< extension → members
   std::uint64_t corrupt_members = 0;
   std::vector<CorruptMember> corrupt;

@@ -8,6 +8,8 @@
 // formats would do the same in four times the code, and TurboJPEG refuses rare subsamplings), libexif (orientation),
 // libwebp and libtiff, which stb_image has no counterpart for. FFmpeg and ImageMagick decode pixels to learn a size.
 // Reads the first 64 KiB, the first 1 MiB where a header is longer; of a TIFF the directory, wherever it stands.
+// Limits: stb_image refuses PNG of more than 2^30 samples (width · height · channels), and JPEG with 12 bits or
+// arithmetic coding.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

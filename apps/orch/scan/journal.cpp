@@ -33,6 +33,7 @@ constexpr std::uint64_t most_payload_bytes = std::uint64_t{1} << 30U;
           {"text_tokens", result.text_tokens},
           {"estimated", result.estimated},
           {"ignored", result.ignored},
+          {"returning_keys", result.returning_keys},
           {"corrupt_members", result.corrupt_members},
           {"corrupt", corrupt}};
 }
@@ -47,6 +48,7 @@ constexpr std::uint64_t most_payload_bytes = std::uint64_t{1} << 30U;
   json.at("text_tokens").get_to(result.text_tokens);
   json.at("estimated").get_to(result.estimated);
   json.at("ignored").get_to(result.ignored);
+  json.at("returning_keys").get_to(result.returning_keys);
   json.at("corrupt_members").get_to(result.corrupt_members);
   for (const Json& one : json.at("corrupt")) result.corrupt.push_back({one.at(0), one.at(1), one.at(2)});
   return result;

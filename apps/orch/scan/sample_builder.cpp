@@ -9,6 +9,7 @@
 #include "image_header.hpp"
 #include "member_kind.hpp"
 #include "orchmllm/base/error.hpp"
+#include "orchmllm/base/hash.hpp"
 #include "printable.hpp"
 #include "text_words.hpp"
 
@@ -19,6 +20,7 @@ namespace {
 constexpr std::size_t most_units = std::size_t{1} << 20U;       // the trace format's limit
 constexpr std::uint64_t most_tokens = std::uint64_t{1} << 30U;  // the trace format's limit
 constexpr std::size_t most_listed = std::size_t{1} << 20U;      // about 200 MB of names
+constexpr std::size_t most_keys = std::size_t{1} << 20U;        // about 50 MB
 constexpr std::size_t most_extensions = 1000;                   // counted apart
 
 }  // namespace
@@ -27,6 +29,8 @@ void SampleBuilder::start(std::string_view key) {
   if (key_ && *key_ == key) return;
   finish();
   key_ = key;
+  const std::uint64_t hash = Fingerprint().add_bytes(key).value();
+  if (keys_.size() < most_keys ? !keys_.insert(hash).second : keys_.contains(hash)) ++result_.returning_keys;
   sample_ = {};
   text_words_.reset();
   json_words_.reset();
@@ -34,13 +38,13 @@ void SampleBuilder::start(std::string_view key) {
 }
 
 void SampleBuilder::add(std::string_view key, const std::string& name, Bytes& bytes) {
+  start(key);
   const MemberKind kind = member_kind(name);
   if (kind == MemberKind::other) {
     const std::string end = printable(extension(name));
     ++result_.ignored[result_.ignored.size() < most_extensions || result_.ignored.contains(end) ? end : "…"];
     return;
   }
-  start(key);
   try {
     if (kind == MemberKind::text || kind == MemberKind::json) {
       add_text(name, bytes);

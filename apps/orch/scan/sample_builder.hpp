@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 
 #include "bytes.hpp"
 #include "chunk.hpp"
@@ -50,6 +51,7 @@ class SampleBuilder {
   std::optional<std::uint64_t> text_words_;  ///< of .txt members
   std::optional<std::uint64_t> json_words_;  ///< of .json members
   bool bad_ = false;
+  std::unordered_set<std::uint64_t> keys_;  ///< hashes of the first 2^20 keys, to notice one that comes back
 };
 
 }  // namespace orch::scan

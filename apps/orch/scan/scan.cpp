@@ -96,6 +96,7 @@ void add_to(ChunkResult& sum, const ChunkResult& one) {
   sum.video += one.video;
   sum.text_tokens += one.text_tokens;
   sum.estimated += one.estimated;
+  sum.returning_keys += one.returning_keys;
   for (const auto& [extension, members] : one.ignored) sum.ignored[extension] += members;
   sum.corrupt_members += one.corrupt_members;
   sum.corrupt.insert(sum.corrupt.end(), one.corrupt.begin(), one.corrupt.end());
@@ -146,8 +147,10 @@ ChunkResult scan(const std::vector<std::string>& inputs, const Settings& setting
     throw InvalidInput(sum.corrupt.front().text() + " (--strict)");
   }
   if (sum.samples == 0) {
-    throw InvalidInput(
-        fmt::format("no samples found: {} corrupt members, {} samples left out", sum.corrupt_members, sum.left_out));
+    throw InvalidInput("no samples found" + (sum.corrupt.empty()
+                                                 ? ""
+                                                 : fmt::format("; the first of {} corrupt members: {}",
+                                                               sum.corrupt_members, sum.corrupt.front().text())));
   }
   io::AtomicFile file(out);
   file.write(first_line(metadata, sum.samples, out));

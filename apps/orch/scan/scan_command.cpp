@@ -56,6 +56,7 @@ Json report_json(const scan::ChunkResult& result, const std::string& out) {
           {"text_tokens", result.text_tokens},
           {"samples_left_out", result.left_out},
           {"estimated_durations", result.estimated},
+          {"returning_keys", result.returning_keys},
           {"ignored", result.ignored},
           {"corrupt_members", result.corrupt_members},
           {"corrupt", corrupt}};
@@ -75,6 +76,12 @@ void print_result(const scan::ChunkResult& result, const std::string& out) {
   if (result.estimated > 0) {
     std::cerr << fmt::format("orch: warning: {} durations estimated from bit rates, since no header states them\n",
                              result.estimated);
+  }
+  if (result.returning_keys > 0) {
+    std::cerr << fmt::format(
+        "orch: warning: {} keys come back after other members of their shard; each time is a sample of its own "
+        "(pack shards with tar --sort=name)\n",
+        result.returning_keys);
   }
   for (const auto& [extension, members] : result.ignored) {
     std::cerr << fmt::format("orch: ignored: {} members {}\n", members,

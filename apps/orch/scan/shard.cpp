@@ -3,7 +3,7 @@
 #include <archive.h>
 #include <archive_entry.h>
 
-#include <filesystem>
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -36,7 +36,7 @@ struct FreeArchive {
 /// One open shard.
 class Shard {
  public:
-  explicit Shard(const std::string& path) : archive_(archive_read_new()), size_(std::filesystem::file_size(path)) {
+  explicit Shard(const std::string& path) : archive_(archive_read_new()) {
     if (!archive_) throw std::bad_alloc();
     archive_read_support_filter_gzip(get());
     archive_read_support_filter_zstd(get());
@@ -50,11 +50,7 @@ class Shard {
   [[nodiscard]] archive_entry* next() {
     archive_entry* entry = nullptr;
     const int code = archive_read_next_header(get(), &entry);
-    if (code == ARCHIVE_EOF) {
-      // A seek leads beyond the end of a plain tar that is cut short within a member.
-      if (!compressed() && position() > size_) throw BadShard("is cut short");
-      return nullptr;
-    }
+    if (code == ARCHIVE_EOF) return nullptr;
     if (code != ARCHIVE_OK && code != ARCHIVE_WARN) throw BadShard(reason(get()));
     check_ratio();
     return entry;
@@ -91,7 +87,6 @@ class Shard {
 
  private:
   [[nodiscard]] bool compressed() const { return archive_filter_count(get()) > 1; }
-  [[nodiscard]] std::uint64_t position() const { return static_cast<std::uint64_t>(archive_filter_bytes(get(), 0)); }
 
   void check_ratio() const {
     if (!compressed()) return;
@@ -103,7 +98,6 @@ class Shard {
   }
 
   std::unique_ptr<archive, FreeArchive> archive_;
-  std::uint64_t size_;
   std::uint64_t seen_ = 0;
 };
 
@@ -203,8 +197,6 @@ void scan_shard(const std::string& path, SampleBuilder& builder, ProgressBar& pr
     scan_members(path, builder, progress);
   } catch (const BadShard& error) {
     builder.break_off(error.what());
-  } catch (const std::filesystem::filesystem_error& error) {
-    builder.break_off(error.code().message());
   }
 }
 
