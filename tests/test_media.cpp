@@ -26,8 +26,19 @@ namespace {
   return {reversed.rbegin(), reversed.rend()};
 }
 
+/// A chunk with its CRC-32.
+[[nodiscard]] std::string png_chunk(const std::string& type_and_data) {
+  std::uint32_t crc = 0xffffffff;
+  for (const char c : type_and_data) {
+    crc ^= static_cast<unsigned char>(c);
+    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1U ^ ((crc & 1U) != 0 ? 0xedb88320U : 0U);
+  }
+  return big(static_cast<std::uint32_t>(type_and_data.size()) - 4, 4) + type_and_data + big(~crc, 4);
+}
+
 [[nodiscard]] std::string png(std::uint32_t width, std::uint32_t height) {
-  return "\x89PNG\r\n\x1a\n"s + big(13, 4) + "IHDR" + big(width, 4) + big(height, 4) + "\x08\x02\0\0\0"s + big(0, 4);
+  return "\x89PNG\r\n\x1a\n"s + png_chunk("IHDR" + big(width, 4) + big(height, 4) + "\x08\x02\0\0\0"s) +
+         png_chunk("IDAT");
 }
 
 [[nodiscard]] std::string gif(std::uint32_t width, std::uint32_t height) {
@@ -65,7 +76,7 @@ namespace {
     out += "\xff\xe1" + big(static_cast<std::uint32_t>(exif.size()) + 2, 2) + exif;
   }
   return out + "\xff\xc0" + big(17, 2) + "\x08" + big(height, 2) + big(width, 2) +
-         "\x03\x01\x11\0\x02\x11\0\x03\x11\0"s;
+         "\x03\x01\x11\0\x02\x11\0\x03\x11\0"s + "\xff\xda" + big(12, 2) + "\x03\x01\0\x02\0\x03\0\0\x3f\0"s;
 }
 
 [[nodiscard]] std::string webp(const std::string& chunk) {
@@ -119,7 +130,7 @@ void check_bad_image(std::string_view bytes) {
 
 TEST_CASE("image sizes") {
   check_size(png(1, 1), 1, 1);
-  check_size(png(300, 1U << 20U), 300, 1U << 20U);
+  check_size(png(640, 1'000'000), 640, 1'000'000);
   check_size(gif(300, 2), 300, 2);
   check_size(bmp(12, 34), 12, 34);
   check_size(bmp(12, -34), 12, 34);  // stored from the top
@@ -146,7 +157,6 @@ TEST_CASE("images that are refused") {
   check_bad_image(png(0, 10));
   check_bad_image(png((1U << 20U) + 1, 10));
   check_bad_image(png(0xffffffff, 0xffffffff));
-  check_bad_image(png(20000, 20000));  // stb_image's limit
   check_bad_image(gif(0, 5));
   check_bad_image(bmp(5, 0));
   check_bad_image(bmp(5, -2147483647 - 1));

@@ -17,6 +17,7 @@ import tarfile
 import tempfile
 import time
 import unittest
+import zlib
 
 try:
     from PIL import Image
@@ -430,7 +431,7 @@ class Scan(unittest.TestCase):
         png = self.images["plain.png"][0]
         shard = self.write("a.tar", tar_bytes([("1.png", png), ("2.png", png[:20]), ("2.txt", b"a b"), ("3.png", png)]))
         self.assertEqual([s["id"] for s in self.good(shard, "--tokens-per-word", 1)], ["1", "3"])
-        self.assertIn(f"{shard}: 2.png: no image header", self.result.stderr)
+        self.assertIn(f"{shard}: 2.png: the PNG header is damaged", self.result.stderr)
         self.out.unlink()
         self.bad("2.png", shard, "--tokens-per-word", 1, "--strict")
         self.assertEqual(sorted(os.listdir(self.folder)), ["a.tar"])
@@ -499,13 +500,18 @@ class Scan(unittest.TestCase):
 
     def test_huge_sizes(self):
         png = self.images["plain.png"][0]
-        huge = png[:16] + (2**31 - 1).to_bytes(4, "big") * 2 + png[24:]
-        zero = png[:16] + bytes(8) + png[24:]
+        def sized(size):
+            header = b"IHDR" + size + png[24:29]
+            return png[:12] + header + zlib.crc32(header).to_bytes(4, "big") + png[33:]
+        huge = sized((2**31 - 1).to_bytes(4, "big") * 2)
+        zero = sized(bytes(8))
         gif = self.images["plain.gif"][0]
         wide = gif[:6] + b"\xff\xff\xff\xff" + gif[10:]
         for name, data in (("huge.png", huge), ("zero.png", zero), ("wide.gif", wide)):
             self.write(f"in/{name}", data)
-        self.assertEqual(self.good(self.folder / "in"), [{"id": "wide", "images": [[65535, 65535]]}])
+        self.write("in/large.png", sized((900_000).to_bytes(4, "big") * 2))
+        self.assertEqual(self.good(self.folder / "in"), [{"id": "large", "images": [[900_000, 900_000]]},
+                                                         {"id": "wide", "images": [[65535, 65535]]}])
 
     def test_playlists_open_nothing(self):
         self.write("a.ts", b"")

@@ -1,9 +1,14 @@
 #include "image_header.hpp"
 
+#include <cstdio>  // before jpeglib.h, which wants it
+
+#include <jpeglib.h>
 #include <libexif/exif-data.h>
+#include <png.h>
 #include <tiffio.h>
 #include <webp/decode.h>
 
+#include <csetjmp>
 #include <cstdlib>
 #include <memory>
 #include <utility>
@@ -11,18 +16,9 @@
 #define STB_IMAGE_IMPLEMENTATION
 #define STB_IMAGE_STATIC
 #define STBI_NO_STDIO
-#define STBI_ONLY_PNG
-#define STBI_ONLY_JPEG
 #define STBI_ONLY_GIF
 #define STBI_ONLY_BMP
-#if !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // in the decoder, which is never called
-#endif
 #include <stb/stb_image.h>
-#if !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
 
 namespace orch::scan {
 
@@ -48,16 +44,6 @@ constexpr std::int64_t most_pixels_a_side = std::int64_t{1} << 20U;  // the trac
 [[nodiscard]] Image oriented(Image image, unsigned orientation) {
   if (orientation >= 5 && orientation <= 8) std::swap(image.width, image.height);
   return image;
-}
-
-/// 1 (upright) where there is no EXIF, or none that can be read.
-[[nodiscard]] unsigned exif_orientation(std::string_view jpeg) {
-  const std::unique_ptr<ExifData, decltype(&exif_data_unref)> exif(
-      exif_data_new_from_data(data_of(jpeg), static_cast<unsigned>(jpeg.size())), exif_data_unref);
-  if (!exif) return 1;
-  const ExifEntry* entry = exif_content_get_entry(exif->ifd[EXIF_IFD_0], EXIF_TAG_ORIENTATION);
-  if (entry == nullptr || entry->format != EXIF_FORMAT_SHORT || entry->size < 2) return 1;
-  return exif_get_short(entry->data, exif_data_get_byte_order(exif.get()));
 }
 
 // --- TIFF: libtiff reads through callbacks, since the directory often stands at the end ---------------------------
@@ -113,7 +99,72 @@ int quiet(TIFF*, void*, const char*, const char*, va_list) { return 1; }
   return oriented(checked(width, height), orientation);
 }
 
+// --- JPEG: libjpeg reports errors by jumping, so nothing that needs a destructor may live between ------------------
+
+struct JpegErrors {
+  jpeg_error_mgr manager;  // first: libjpeg hands out a pointer to it
+  std::jmp_buf back;
+  char message[JMSG_LENGTH_MAX];
+};
+
+[[noreturn]] void jpeg_failed(j_common_ptr jpeg) {
+  auto& errors = *reinterpret_cast<JpegErrors*>(jpeg->err);
+  jpeg->err->format_message(jpeg, errors.message);
+  std::longjmp(errors.back, 1);
+}
+
+void jpeg_quiet(j_common_ptr, int) {}
+
+/// Of an EXIF segment; 1 (upright) where it states none.
+[[nodiscard]] unsigned exif_orientation(const unsigned char* bytes, unsigned size) {
+  const std::unique_ptr<ExifData, decltype(&exif_data_unref)> exif(exif_data_new_from_data(bytes, size),
+                                                                   exif_data_unref);
+  if (!exif) return 1;
+  const ExifEntry* entry = exif_content_get_entry(exif->ifd[EXIF_IFD_0], EXIF_TAG_ORIENTATION);
+  if (entry == nullptr || entry->format != EXIF_FORMAT_SHORT || entry->size < 2) return 1;
+  return exif_get_short(entry->data, exif_data_get_byte_order(exif.get()));
+}
+
+/// Keeps the EXIF segments while it reads. False where it fails, with the reason in `errors`.
+[[nodiscard]] bool read_jpeg_header(jpeg_decompress_struct& jpeg, JpegErrors& errors, std::string_view head) {
+  if (setjmp(errors.back) != 0) return false;
+  jpeg_create_decompress(&jpeg);
+  jpeg_save_markers(&jpeg, JPEG_APP0 + 1, 0xffff);
+  jpeg_mem_src(&jpeg, data_of(head), static_cast<unsigned long>(head.size()));
+  jpeg_read_header(&jpeg, TRUE);
+  return true;
+}
+
+[[nodiscard]] Image read_jpeg(std::string_view head) {
+  jpeg_decompress_struct jpeg{};
+  JpegErrors errors{};
+  jpeg.err = jpeg_std_error(&errors.manager);
+  errors.manager.error_exit = jpeg_failed;
+  errors.manager.emit_message = jpeg_quiet;
+  const bool read = read_jpeg_header(jpeg, errors, head);
+  const std::unique_ptr<jpeg_decompress_struct, decltype(&jpeg_destroy_decompress)> owner(&jpeg,
+                                                                                          jpeg_destroy_decompress);
+  if (!read) throw BadMember(std::string("the JPEG header is damaged (") + errors.message + ")");
+  unsigned orientation = 1;
+  for (const jpeg_marker_struct* marker = jpeg.marker_list; marker != nullptr; marker = marker->next) {
+    const std::string_view data(reinterpret_cast<const char*>(marker->data), marker->data_length);
+    if (!data.starts_with("Exif")) continue;
+    orientation = exif_orientation(marker->data, marker->data_length);
+    break;
+  }
+  return oriented(checked(jpeg.image_width, jpeg.image_height), orientation);
+}
+
 // --- formats whose header stands in front ------------------------------------------------------------------------
+
+[[nodiscard]] Image read_png(std::string_view head) {
+  png_image image{};
+  image.version = PNG_IMAGE_VERSION;
+  const bool read = png_image_begin_read_from_memory(&image, head.data(), head.size()) != 0;
+  const std::unique_ptr<png_image, decltype(&png_image_free)> owner(&image, png_image_free);
+  if (!read) throw BadMember(std::string("the PNG header is damaged (") + image.message + ")");
+  return checked(image.width, image.height);
+}
 
 [[nodiscard]] Image read_webp(std::string_view head) {
   int width = 0;
@@ -122,17 +173,22 @@ int quiet(TIFF*, void*, const char*, const char*, va_list) { return 1; }
   return checked(width, height);
 }
 
-[[nodiscard]] Image read_head_image(std::string_view head) {
-  if (head.size() >= 12 && head.starts_with("RIFF") && head.substr(8, 4) == "WEBP") return read_webp(head);
+[[nodiscard]] Image read_gif_or_bmp(std::string_view head) {
   int width = 0;
   int height = 0;
   int channels = 0;
   if (stbi_info_from_memory(data_of(head), static_cast<int>(head.size()), &width, &height, &channels) == 0) {
-    throw BadMember(std::string("no image header (") + stbi_failure_reason() + ")");
+    throw BadMember("no header of a known image format");
   }
   // A BMP stored from the top has a negative height.
-  const Image image = checked(width, std::abs(std::int64_t{height}));
-  return head.starts_with("\xff\xd8") ? oriented(image, exif_orientation(head)) : image;
+  return checked(width, std::abs(std::int64_t{height}));
+}
+
+[[nodiscard]] Image read_head_image(std::string_view head) {
+  if (head.starts_with("\xff\xd8")) return read_jpeg(head);
+  if (head.starts_with("\x89PNG")) return read_png(head);
+  if (head.starts_with("RIFF") && head.substr(0, 12).ends_with("WEBP")) return read_webp(head);
+  return read_gif_or_bmp(head);
 }
 
 [[nodiscard]] bool is_tiff(std::string_view head) {

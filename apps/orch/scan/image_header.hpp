@@ -4,12 +4,11 @@
 // they turn the picture by a quarter, as loaders that honour orientation see it. An animation counts with its canvas, a
 // TIFF with its first page.
 //
-// Libraries, each the smallest that stops behind the header: stb_image (PNG, JPEG, GIF, BMP; the libraries of the
-// formats would do the same in four times the code, and TurboJPEG refuses rare subsamplings), libexif (orientation),
-// libwebp and libtiff, which stb_image has no counterpart for. FFmpeg and ImageMagick decode pixels to learn a size.
+// Libraries: those of the formats, which stop behind the header (libpng, libjpeg with libexif for orientation, libwebp,
+// libtiff), and stb_image for GIF and BMP. What reads all formats alike (ImageMagick, FFmpeg's decoders) decodes pixels
+// to learn a size; stb_image alone lacks WebP and TIFF, and its JPEG reader oversteps an array on a damaged header.
 // Reads the first 64 KiB, the first 1 MiB where a header is longer; of a TIFF the directory, wherever it stands.
-// Limits: stb_image refuses PNG of more than 2^30 samples (width · height · channels), and JPEG with 12 bits or
-// arithmetic coding.
+// Refused beside damage: JPEG above 65500 pixels a side or with 12 bits, PNG above 1000000 a side.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
