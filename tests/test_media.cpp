@@ -163,6 +163,8 @@ TEST_CASE("images that are refused") {
   check_bad_image(jpeg(60, 0, 1));
   check_bad_image(jpeg(60, 40, 1, 20));  // the header ends behind the first MiB
   check_bad_image(tiff(true, 0, 5, 1));
+  // A Huffman table with more codes than symbols.
+  check_bad_image("\xff\xd8\xff\xc4" + big(19 + 4080, 2) + '\0' + std::string(4096, '\xff') + jpeg(5, 5, 0).substr(2));
 }
 
 TEST_CASE("an image cut anywhere is refused or has its size") {

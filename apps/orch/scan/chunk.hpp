@@ -18,10 +18,12 @@ struct LooseFile {
   std::size_t key_begin = 0;
   std::size_t key_end = 0;
   [[nodiscard]] std::string_view key() const { return std::string_view(path).substr(key_begin, key_end - key_begin); }
+  /// The path within its folder.
+  [[nodiscard]] std::string name() const { return path.substr(key_begin); }
 };
 
 struct Chunk {
-  std::string name;  ///< of the input, for messages
+  std::string name;  ///< path of the folder or shard; empty for a list
   bool shard = false;
   std::vector<LooseFile> files;
   std::uint64_t bytes = 0;
@@ -29,10 +31,12 @@ struct Chunk {
 };
 
 struct CorruptMember {
-  std::string input;
-  std::string member;
+  std::string input;   ///< folder or shard; empty for a file that was named itself
+  std::string member;  ///< within it; empty: the input itself
   std::string error;
-  [[nodiscard]] std::string text() const { return input + ": " + (member.empty() ? "" : member + ": ") + error; }
+  [[nodiscard]] std::string text() const {
+    return (input.empty() ? "" : input + ": ") + (member.empty() ? "" : member + ": ") + error;
+  }
 };
 
 /// What a chunk held. `corrupt` lists up to 2^20 members, `corrupt_members` counts all.

@@ -49,9 +49,9 @@ void scan_files(const std::vector<LooseFile>& files, SampleBuilder& builder, Pro
     try {
       FileBytes content(file.path);
       bytes = content.size();
-      builder.add(file.key(), file.path, content);
+      builder.add(file.key(), file.name(), content);
     } catch (const BadMember& error) {
-      builder.add_corrupt(file.key(), file.path, error.what());
+      builder.add_corrupt(file.key(), file.name(), error.what());
     }
     progress.add(bytes, 1);
   }

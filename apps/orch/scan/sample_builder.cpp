@@ -1,7 +1,5 @@
 #include "sample_builder.hpp"
 
-#include <fmt/format.h>
-
 #include <cmath>
 #include <utility>
 
@@ -104,10 +102,10 @@ void SampleBuilder::add_text(const std::string& name, Bytes& bytes) {
   const std::optional<std::uint64_t> words = json ? count_json_words(text) : count_words(text);
   if (!words) return;
   if (!settings_.tokens_per_word) {
-    throw InvalidInput(fmt::format(
-        "{}: {} is text, and its tokens depend on a tokenizer: say how many a word has with --tokens-per-word R "
-        "(English: about 1.3; 0 leaves text out)",
-        input_, printable(name)));
+    const char* hint =
+        "is text, and its tokens depend on a tokenizer: say how many a word has with --tokens-per-word R (English: "
+        "about 1.3; 0 leaves text out)";
+    throw InvalidInput(CorruptMember{input_, printable(name), hint}.text());
   }
   std::optional<std::uint64_t>& sum = json ? json_words_ : text_words_;
   sum = sum.value_or(0) + *words;

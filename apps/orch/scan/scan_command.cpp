@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <thread>
 
@@ -62,31 +63,34 @@ Json report_json(const scan::ChunkResult& result, const std::string& out) {
           {"corrupt", corrupt}};
 }
 
+/// ".cls 12, .npy 3, without extension 1"
+std::string ignored_text(const std::map<std::string, std::uint64_t>& ignored) {
+  std::vector<std::string> parts;
+  for (const auto& [extension, members] : ignored) {
+    if (parts.size() == most_shown) {
+      parts.push_back("…");
+      break;
+    }
+    parts.push_back(fmt::format("{} {}", extension.empty() ? "without extension" : "." + extension, members));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
 void print_result(const scan::ChunkResult& result, const std::string& out) {
+  const auto say = [](std::uint64_t count, const std::string& what) {
+    if (count > 0) std::cerr << fmt::format("orch: warning: {}: {}\n", what, count);
+  };
   for (std::size_t i = 0; i < std::min(most_shown, result.corrupt.size()); ++i) {
     std::cerr << "orch: corrupt: " << result.corrupt[i].text() << "\n";
   }
   if (result.corrupt_members > most_shown) {
     std::cerr << fmt::format("orch: corrupt: and {} more; --report lists them\n", result.corrupt_members - most_shown);
   }
-  if (result.left_out > 0) {
-    std::cerr << fmt::format("orch: warning: {} samples left out, since a member of theirs is corrupt\n",
-                             result.left_out);
-  }
-  if (result.estimated > 0) {
-    std::cerr << fmt::format("orch: warning: {} durations estimated from bit rates, since no header states them\n",
-                             result.estimated);
-  }
-  if (result.returning_keys > 0) {
-    std::cerr << fmt::format(
-        "orch: warning: {} keys come back after other members of their shard; each time is a sample of its own "
-        "(pack shards with tar --sort=name)\n",
-        result.returning_keys);
-  }
-  for (const auto& [extension, members] : result.ignored) {
-    std::cerr << fmt::format("orch: ignored: {} members {}\n", members,
-                             extension.empty() ? "without an extension" : "." + extension);
-  }
+  say(result.left_out, "samples left out, since a member is corrupt");
+  say(result.estimated, "durations estimated from the bit rate, since no header states them");
+  say(result.returning_keys,
+      "keys that come back later in their shard, each time as a sample of its own (pack with tar --sort=name)");
+  if (!result.ignored.empty()) std::cerr << "orch: ignored members: " << ignored_text(result.ignored) << "\n";
   fmt::print("{}: {} samples: {} images, {} audio clips, {} videos, {} text tokens\n", out, result.samples,
              result.images, result.audio, result.video, result.text_tokens);
 }

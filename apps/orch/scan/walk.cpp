@@ -90,7 +90,7 @@ class Planner {
     sorted.reserve(list_.size());
     for (const auto& [key, i] : order) sorted.push_back(std::move(list_[i]));
     list_.clear();
-    add_files("files", std::move(sorted));
+    add_files("", std::move(sorted));
   }
 
   void add_shard(const std::string& path) {
