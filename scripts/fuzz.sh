@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
 scripts/build.sh fuzz
-for target in trace toml plan; do
+for target in trace toml plan media; do
   work=build/fuzz/corpus-$target
   mkdir -p "$work"
   build/fuzz/bin/fuzz_"$target" -seed=1 -max_len=8192 -max_total_time="$seconds" -timeout=10 -rss_limit_mb=4096 \

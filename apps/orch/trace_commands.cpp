@@ -1,4 +1,4 @@
-// orch trace: read, check and generate traces.
+// orch trace: read, check, generate and record traces.
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
@@ -12,6 +12,7 @@
 #include "orchmllm/cost/shape.hpp"
 #include "orchmllm/sim/model_file.hpp"
 #include "orchmllm/version.hpp"
+#include "scan/scan_command.hpp"
 #include "trace_generator.hpp"
 
 namespace orch::apps {
@@ -224,11 +225,12 @@ void add_generate(CLI::App& trace) {
 }  // namespace
 
 void add_trace_commands(CLI::App& app) {
-  CLI::App* trace = app.add_subcommand("trace", "Read, check and generate traces");
+  CLI::App* trace = app.add_subcommand("trace", "Read, check, generate and record traces");
   need_subcommand(*trace);
   add_stats(*trace);
   add_validate(*trace);
   add_generate(*trace);
+  add_scan_command(*trace);
 }
 
 }  // namespace orch::apps
