@@ -229,6 +229,7 @@ void add_trace_commands(CLI::App& app) {
   add_stats(*trace);
   add_validate(*trace);
   add_generate(*trace);
+  add_convert_command(*trace);
 }
 
 }  // namespace orch::apps
