@@ -5,7 +5,8 @@ set -euo pipefail
 
 demo=(g++ make cmake ninja-build pkg-config libcli11-dev libfmt-dev libsimdjson-dev libtomlplusplus-dev libzstd-dev
       nlohmann-json3-dev zlib1g-dev)
-test=("${demo[@]}" doctest-dev libeigen3-dev liblpsolve55-dev librapidcheck-dev lp-solve python3 python3-jsonschema)
+test=("${demo[@]}" doctest-dev libeigen3-dev liblpsolve55-dev librapidcheck-dev libsqlite3-dev libyaml-cpp-dev lp-solve
+      python3 python3-jsonschema)
 bench=("${demo[@]}" libbenchmark-dev libboost-graph-dev liblpsolve55-dev lp-solve)
 ci=("${test[@]}" "${bench[@]}" clang clang-format libclang-rt-dev git)
 

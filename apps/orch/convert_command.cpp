@@ -61,6 +61,13 @@ void convert(Options& options) {
   report(import, options.out);
 }
 
+/// CLI11's own range lets "nan" pass.
+std::string check_positive(const std::string& text) {
+  double number = 0;
+  if (CLI::detail::lexical_cast(text, number) && number > 0 && number <= 1e7) return {};
+  return "expected a number above 0, at most 10000000";
+}
+
 std::string footer() {
   std::string text =
       "Examples:\n"
@@ -80,7 +87,7 @@ void add_convert_command(CLI::App& trace) {
   command->add_option("--from", options->format, "Format (below), or auto: by content")->capture_default_str();
   command->add_option("IN", options->in, "File or folder to read")->required();
   command->add_option("OUT", options->out, "Trace file to write; .gz compresses")->required();
-  const auto positive = CLI::Range(1e-9, 1e7);
+  const CLI::Validator positive(check_positive, "above 0");
   command
       ->add_option("--tokens-per-word", import.tokens_per_word, "Estimate of text tokens where a source has only text")
       ->check(positive);

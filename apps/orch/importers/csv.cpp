@@ -45,13 +45,13 @@ Column find_column(const CsvReader& header, const std::string& path, const std::
     }
   }
   throw InvalidInput::at(path, 1,
-                         fmt::format("no column {}, there are: {}", in_quotes(text), fmt::join(header.fields(), ", ")));
+                         fmt::format("no column {}, there are: {}", in_quotes(text), listing(header.fields())));
 }
 
 Columns find_columns(const CsvReader& header, const std::string& path, const ImportOptions& options) {
   if (options.columns.empty()) {
     throw InvalidInput(fmt::format("{}: expected --columns FIELD=COLUMN,… with fields of {}; the columns are: {}", path,
-                                   fmt::join(field_names, ", "), fmt::join(header.fields(), ", ")));
+                                   fmt::join(field_names, ", "), listing(header.fields())));
   }
   Columns columns;
   for (const std::string& pair : options.columns) {
@@ -89,8 +89,8 @@ class Record {
     const Column& column = filled(field);
     const double value = parse_number(cells_[column.index], column.name, 0, 1e18) / column.divisor;
     if (value >= low && value <= high) return value;
-    throw InvalidInput(fmt::format("{} is {}, as {} {}, expected {} to {}", column.name, in_quotes(cells_[column.index]),
-                                   field, value, low, high));
+    throw InvalidInput(fmt::format("{} is {}, as {} {}, expected {} to {}", column.name,
+                                   in_quotes(cells_[column.index]), field, value, low, high));
   }
 
   [[nodiscard]] std::uint32_t integer(std::string_view field, std::uint64_t low, std::uint64_t high) const {

@@ -1,7 +1,6 @@
 #include "importer.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -116,13 +115,22 @@ void probe_json(Probe& found) {
   io::JsonItems members = io::JsonItems::members(found.path);
   found.is_list = true;
   while (const auto member = members.next()) {
-    if (found.keys.empty()) take_keys(found, member->value);
+    if (found.keys.empty() && member->value.is_object()) take_keys(found, member->value);
     found.is_list = found.is_list && member->value.is_object();
   }
   if (!found.is_list) found.keys = of_row;
 }
 
 }  // namespace
+
+std::string listing(const std::vector<std::string>& names) {
+  constexpr std::size_t most = 20, longest = 60;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), most); ++i) {
+    text += (i == 0 ? "" : ", ") + names[i].substr(0, longest);
+  }
+  return names.size() > most ? fmt::format("{}, … ({} more)", text, names.size() - most) : text;
+}
 
 bool Import::guarded(const Place& place, const std::function<void()>& call) {
   const auto placed = [&](const std::string& message) {
@@ -187,8 +195,7 @@ bool Import::wanted(std::string_view entry) const {
 void Import::check_only(const std::string& path, const std::vector<std::string>& entries) const {
   for (const std::string& name : options.only) {
     if (std::find(entries.begin(), entries.end(), name) != entries.end()) continue;
-    throw InvalidInput(
-        fmt::format("{}: no entry \"{}\" (--only), there are: {}", path, name, fmt::join(entries, ", ")));
+    throw InvalidInput(fmt::format("{}: no entry \"{}\" (--only), there are: {}", path, name, listing(entries)));
   }
 }
 

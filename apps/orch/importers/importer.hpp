@@ -43,6 +43,9 @@ struct ImportOptions {
   bool skip_incomplete = false;
 };
 
+/// Names for a message, the first of them: "a, b, c, … (7 more)".
+[[nodiscard]] std::string listing(const std::vector<std::string>& names);
+
 using SampleSink = std::function<void(const Sample&)>;
 
 /// Where a record stands, for messages.

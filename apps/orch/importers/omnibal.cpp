@@ -28,7 +28,7 @@ void read_lengths(const std::string& path, const std::string& task, Import& impo
     const std::uint32_t tiles = read_integer(need(row, "vit_num"), "vit_num", 0, most_tiles);
     const std::uint32_t tokens = read_integer(need(row, "token_num"), "token_num", 0, max_tokens);
     // The files say image_flags, the project's description image_flag.
-    const char* flags = find(row, "image_flags") ? "image_flags" : "image_flag";
+    const char* flags = find(row, "image_flag") ? "image_flag" : "image_flags";
     const std::uint32_t images = read_integer(need(row, flags), flags, 0, tiles);
     if (tokens < images * llm_tokens) {
       throw InvalidInput(fmt::format("token_num is {}, expected at least {}, {} for each of {} tiles", tokens,

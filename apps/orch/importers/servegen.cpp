@@ -37,7 +37,9 @@ class Histogram {
  public:
   /// Of a Python dictionary's text, {136: 0.25, 372: 0.75}.
   explicit Histogram(std::string_view text, const std::string& what) {
-    const auto fail = [&] { return InvalidInput(what + " is " + in_quotes(text) + ", expected {value: probability, …}"); };
+    const auto fail = [&] {
+      return InvalidInput(what + " is " + in_quotes(text) + ", expected {value: probability, …}");
+    };
     if (!text.starts_with('{') || !text.ends_with('}')) throw fail();
     std::string_view rest = text.substr(1, text.size() - 2);
     double sum = 0;

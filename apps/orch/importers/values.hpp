@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <fmt/format.h>
 #include <simdjson.h>
 
 #include <algorithm>
@@ -72,8 +73,7 @@ using io::detail::shown;
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc{} || end != text.data() + text.size() || !(number >= low) || !(number <= high)) {
-    throw InvalidInput(what + " is " + in_quotes(text) + ", expected a number from " + std::to_string(low) + " to " +
-                       std::to_string(high));
+    throw InvalidInput(fmt::format("{} is {}, expected a number from {} to {}", what, in_quotes(text), low, high));
   }
   return number;
 }
@@ -83,8 +83,7 @@ using io::detail::shown;
   std::uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc{} || end != text.data() + text.size() || number < low || number > high) {
-    throw InvalidInput(what + " is " + in_quotes(text) + ", expected an integer from " + std::to_string(low) + " to " +
-                       std::to_string(high));
+    throw InvalidInput(fmt::format("{} is {}, expected an integer from {} to {}", what, in_quotes(text), low, high));
   }
   return static_cast<std::uint32_t>(number);
 }
@@ -92,7 +91,7 @@ using io::detail::shown;
 /// Seconds above 0 as microseconds, at least 1.
 [[nodiscard]] inline std::uint64_t microseconds(double seconds, const std::string& what) {
   if (!(seconds > 0) || !(seconds <= max_seconds)) {
-    throw InvalidInput(what + " is " + std::to_string(seconds) + ", expected seconds above 0, at most 10000000");
+    throw InvalidInput(fmt::format("{} is {}, expected seconds above 0, at most {}", what, seconds, max_seconds));
   }
   return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(std::llround(seconds * 1e6)));
 }
@@ -101,7 +100,8 @@ using io::detail::shown;
   double seconds = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
   if (error != std::errc{} || end != text.data() + text.size() || !(seconds > 0) || !(seconds <= max_seconds)) {
-    throw InvalidInput(what + " is " + in_quotes(text) + ", expected seconds above 0, at most 10000000");
+    throw InvalidInput(
+        fmt::format("{} is {}, expected seconds above 0, at most {}", what, in_quotes(text), max_seconds));
   }
   return microseconds(seconds, what);
 }
@@ -132,7 +132,7 @@ using io::detail::shown;
   const std::filesystem::path path = std::filesystem::path(list).parent_path() / name;
   std::error_code error;
   if (std::filesystem::is_regular_file(path, error)) return path.string();
-  throw InvalidInput("the file " + path.string() + " is not there, expected it relative to the list's folder");
+  throw Incomplete("the file " + path.string() + " is not there, expected it relative to the list's folder");
 }
 
 }  // namespace orch::apps

@@ -205,7 +205,7 @@ class JsonItems {
       }
       --i;  // the outer loop counts on
     }
-    fail("the document ends inside record " + std::to_string(count_ + 1));
+    fail("the document ends inside the record that begins here");
   }
 
   [[nodiscard]] simdjson::dom::element parse(std::string_view text, std::uint64_t line) {
