@@ -175,8 +175,13 @@ class Convert(unittest.TestCase):
         split.write_text("split_parts: {train: ['{0..x}']}")
         self.refused("a shard's number", root)
         index = root / ".nv-meta" / "index.sqlite"
-        index.write_bytes(b"SQLite format 3\0" + b"x" * 5000)
         split.unlink()
+        database = sqlite3.connect(index)
+        database.executescript("DROP TABLE samples; CREATE VIEW samples AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x "
+                               "FROM c) SELECT 0 AS tar_file_id, x AS sample_key, 0 AS sample_index FROM c;")
+        database.close()
+        self.refused(f"{index}: samples is no table", root)
+        index.write_bytes(b"SQLite format 3\0" + b"x" * 5000)
         self.refused(f"{index}: ", root)
 
     def test_energon_without_media_metadata(self):

@@ -178,6 +178,15 @@ class Query {
   std::unique_ptr<sqlite3_stmt, CloseStatement> statement_;
 };
 
+/// Refuses an index whose tables are views or virtual: a query over those could run for ever.
+void check_tables(const std::string& index) {
+  Query tables(index,
+               "SELECT name FROM sqlite_schema WHERE name IN ('samples', 'sample_parts', 'media_metadata') "
+               "AND (type <> 'table' OR sql NOT LIKE 'CREATE TABLE%')");
+  if (tables.next())
+    throw InvalidInput(index + ": " + tables.text(0) + " is no table, expected an index of `energon prepare`");
+}
+
 struct Part {
   std::string name;
   std::int64_t offset = 0;
@@ -277,6 +286,7 @@ class Reader {
   }
 
   void read() {
+    check_tables(index_);
     Query query(index_,
                 "SELECT s.tar_file_id, s.sample_index, s.sample_key, p.part_name, p.content_byte_offset, "
                 "p.content_byte_size, m.metadata_type, m.metadata_json FROM samples s "

@@ -185,7 +185,9 @@ std::uint32_t Import::tokens(std::uint64_t words) const {
 }
 
 void Import::note(const std::string& text) {
-  if (std::find(notes_.begin(), notes_.end(), text) == notes_.end()) notes_.push_back(text);
+  constexpr std::size_t most = 50;
+  if (notes_.size() > most || std::find(notes_.begin(), notes_.end(), text) != notes_.end()) return;
+  notes_.push_back(notes_.size() < most ? text : "there is more of this kind");
 }
 
 bool Import::wanted(std::string_view entry) const {
