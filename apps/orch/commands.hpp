@@ -16,6 +16,7 @@ inline void need_subcommand(CLI::App& app) {
 }
 
 void add_trace_commands(CLI::App& app);
+void add_convert_command(CLI::App& trace);
 void add_balance_command(CLI::App& app);
 void add_plan_command(CLI::App& app);
 /// Sets `exit_code` to 3 if the simulated system runs out of memory.

@@ -231,6 +231,7 @@ void add_trace_commands(CLI::App& app) {
   add_validate(*trace);
   add_generate(*trace);
   add_scan_command(*trace);
+  add_convert_command(*trace);
 }
 
 }  // namespace orch::apps

@@ -4,12 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
-#include <nlohmann/json.hpp>
 
 #include "orchmllm/base/error.hpp"
 #include "orchmllm/base/random.hpp"
-#include "orchmllm/io/atomic_file.hpp"
+#include "orchmllm/io/trace_writer.hpp"
 #include "toml_reader.hpp"
 
 namespace orch::apps {
@@ -84,74 +82,59 @@ std::uint64_t draw_count(const QuantileTable& table, Random& random) {
   return static_cast<std::uint64_t>(std::nearbyint(table.at(random.uniform())));
 }
 
-/// One sample as a line of JSON.
-class SampleWriter {
- public:
-  SampleWriter(const TaskProfile& task, std::string& out) : task_(task), out_(out) {}
+std::uint32_t rounded(double value) { return static_cast<std::uint32_t>(std::nearbyint(value)); }
 
-  void write(std::uint64_t index, Random& random) {
-    fmt::format_to(std::back_inserter(out_), R"({{"id":"s{}","task":{},)", index, nlohmann::json(task_.name).dump());
-    // The first unit's draw may decide the text's.
-    std::optional<double> coupled;
-    double coupling = 0;
-    std::string units;
-    const auto list = [&](const char* key, std::uint64_t count, const auto& unit) {
-      if (count == 0) return;
-      units += fmt::format(R"(,"{}":[)", key);
-      for (std::uint64_t i = 0; i < count; ++i) {
-        const double u = random.uniform();
-        if (!coupled) coupled = u;
-        units += (i == 0 ? "" : ",") + unit(u);
-      }
-      units += "]";
-    };
-    if (task_.images) {
-      coupling = std::max(coupling, task_.images->text_coupling);
-      list("images", draw_count(task_.images->count, random), [&](double u) {
-        const double pixels = task_.images->pixels.at(u);
-        const double aspect = task_.images->aspect.at(random.uniform());
-        return fmt::format("[{},{}]", side(std::sqrt(pixels * aspect)), side(std::sqrt(pixels / aspect)));
-      });
+std::uint32_t side(double pixels) { return std::max<std::uint32_t>(1, rounded(pixels)); }
+
+/// Draws one sample. The order of the draws is part of a profile's meaning: the same seed, the same trace.
+Sample draw_sample(const TaskProfile& task, std::uint64_t index, Random& random) {
+  Sample sample;
+  sample.id = "s" + std::to_string(index);
+  sample.task = task.name;
+  // The first unit's draw may decide the text's.
+  std::optional<double> coupled;
+  double coupling = 0;
+  const auto draw_units = [&](const auto& part, const auto& unit) {
+    for (std::uint64_t left = draw_count(part.count, random); left > 0; --left) {
+      const double u = random.uniform();
+      if (!coupled) coupled = u;
+      unit(u);
     }
-    if (task_.audio) {
-      coupling = std::max(coupling, task_.audio->text_coupling);
-      list("audio", draw_count(task_.audio->count, random), [&](double u) {
-        const double milliseconds = std::max(1.0, std::nearbyint(task_.audio->seconds.at(u) * 1000));
-        return fmt::format("{}.{:03}", static_cast<std::uint64_t>(milliseconds) / 1000,
-                           static_cast<std::uint64_t>(milliseconds) % 1000);
-      });
-    }
-    if (task_.video) {
-      list("video", draw_count(task_.video->count, random), [&](double u) {
-        return fmt::format(R"({{"frames":{},"size":[{},{}]}})",
-                           static_cast<std::uint64_t>(std::nearbyint(task_.video->frames.at(u))), task_.video->width,
-                           task_.video->height);
-      });
-    }
-    if (task_.vision_tokens) {
-      coupling = std::max(coupling, task_.vision_tokens->text_coupling);
-      const std::size_t before = units.size();
-      list("vision", draw_count(task_.vision_tokens->count, random), [&](double u) {
-        const std::uint64_t llm =
-            static_cast<std::uint64_t>(std::nearbyint(task_.vision_tokens->encoder.at(u))) / task_.vision_tokens->merge;
-        return fmt::format("[{},{}]", llm * task_.vision_tokens->merge, llm);
-      });
-      if (units.size() > before) units = units.substr(0, before) + ",\"tokens\":{" + units.substr(before + 1) + "}";
-    }
-    const bool same = random.uniform() < coupling;
-    const double own = random.uniform();
-    const double text = std::nearbyint(task_.text.at(same && coupled ? *coupled : own));
-    fmt::format_to(std::back_inserter(out_), "\"text\":{}{}}}\n", static_cast<std::uint64_t>(text), units);
+  };
+  if (task.images) {
+    coupling = std::max(coupling, task.images->text_coupling);
+    draw_units(*task.images, [&](double u) {
+      const double pixels = task.images->pixels.at(u);
+      const double aspect = task.images->aspect.at(random.uniform());
+      sample.images.push_back({side(std::sqrt(pixels * aspect)), side(std::sqrt(pixels / aspect))});
+    });
   }
-
- private:
-  static std::uint64_t side(double pixels) {
-    return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(std::nearbyint(pixels)));
+  if (task.audio) {
+    coupling = std::max(coupling, task.audio->text_coupling);
+    draw_units(*task.audio, [&](double u) {
+      const double milliseconds = std::max(1.0, std::nearbyint(task.audio->seconds.at(u) * 1000));
+      sample.audio.push_back({static_cast<std::uint64_t>(milliseconds) * 1000});
+    });
   }
-
-  const TaskProfile& task_;
-  std::string& out_;
-};
+  if (task.video) {
+    draw_units(*task.video, [&](double u) {
+      sample.video.push_back({rounded(task.video->frames.at(u)), 0, {task.video->width, task.video->height}});
+    });
+  }
+  if (task.vision_tokens) {
+    coupling = std::max(coupling, task.vision_tokens->text_coupling);
+    CountedUnits counted{"vision", {}};
+    draw_units(*task.vision_tokens, [&](double u) {
+      const std::uint32_t llm = rounded(task.vision_tokens->encoder.at(u)) / task.vision_tokens->merge;
+      counted.units.push_back({llm * task.vision_tokens->merge, llm});
+    });
+    if (!counted.units.empty()) sample.tokens.push_back(std::move(counted));
+  }
+  const bool same = random.uniform() < coupling;
+  const double own = random.uniform();
+  sample.text = rounded(task.text.at(same && coupled ? *coupled : own));
+  return sample;
+}
 
 }  // namespace
 
@@ -168,26 +151,23 @@ Profile load_profile(const std::string& path) {
 }
 
 void generate_trace(const Profile& profile, std::uint64_t samples, std::uint64_t seed, const std::string& path) {
-  io::AtomicFile file(path);
-  const nlohmann::ordered_json metadata{{"orchmllm_trace", 1},      {"name", profile.name},
-                                        {"source", profile.source}, {"license", profile.license},
-                                        {"kind", "training"},       {"samples", samples}};
-  std::string out = metadata.dump() + "\n";
+  io::TraceInfo info;
+  info.name = profile.name;
+  info.source = profile.source;
+  info.license = profile.license;
+  info.kind = "training";
+  info.samples_stated = samples;
+  io::TraceWriter trace(path, info);
 
   std::vector<double> until;  // cumulative weights
   double weights = 0;
   for (const TaskProfile& task : profile.tasks) until.push_back(weights += task.weight);
   Random random(seed);
-  constexpr std::size_t flush_bytes = 1U << 20U;
   for (std::uint64_t i = 0; i < samples; ++i) {
     const auto task = std::upper_bound(until.begin(), until.end() - 1, random.uniform() * weights) - until.begin();
-    SampleWriter(profile.tasks[static_cast<std::size_t>(task)], out).write(i, random);
-    if (out.size() < flush_bytes) continue;
-    file.write(out);
-    out.clear();
+    trace.write(draw_sample(profile.tasks[static_cast<std::size_t>(task)], i, random));
   }
-  file.write(out);
-  file.commit();
+  trace.commit();
 }
 
 }  // namespace orch::apps

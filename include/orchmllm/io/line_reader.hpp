@@ -116,47 +116,18 @@ class ByteSource {
   bool frame_done_ = true;
 };
 
-}  // namespace detail
-
-class LineReader {
+/// What a reader has of a file: bytes that it has not taken yet, each followed by at least `padding` readable ones.
+class ByteWindow {
  public:
-  explicit LineReader(const std::string& path) : path_(path), source_(path), buffer_(initial_bytes + padding) {}
-
-  /// The next line without its end, valid until the next call; nothing at the end of the file.
-  [[nodiscard]] std::optional<std::string_view> next() {
-    while (true) {
-      const char* begin = buffer_.data() + begin_;
-      if (const void* found = std::memchr(begin + scanned_, '\n', end_ - begin_ - scanned_)) {
-        const auto length = static_cast<std::size_t>(static_cast<const char*>(found) - begin);
-        return take(length, length + 1);
-      }
-      scanned_ = end_ - begin_;
-      if (scanned_ > max_line_bytes) fail("the line is longer than " + std::to_string(max_line_bytes) + " bytes");
-      if (refill()) continue;
-      if (!source_.error().empty()) fail(source_.error());
-      if (scanned_ == 0) return std::nullopt;
-      return take(scanned_, scanned_);
-    }
-  }
-
-  /// Number of the line that next() gave last, from 1.
-  [[nodiscard]] std::uint64_t line() const { return line_; }
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  static constexpr std::size_t initial_bytes = std::size_t{1} << 20U;
   static constexpr std::size_t padding = 64;
 
-  [[nodiscard]] std::string_view take(std::size_t length, std::size_t consumed) {
-    const std::string_view text(buffer_.data() + begin_, length);
-    if (length > max_line_bytes) fail("the line is longer than " + std::to_string(max_line_bytes) + " bytes");
-    begin_ += consumed;
-    scanned_ = 0;
-    ++line_;
-    return text;
-  }
+  explicit ByteWindow(const std::string& path) : source_(path), buffer_(initial_bytes + padding) {}
 
-  /// Reads more behind what is there; false at the end.
+  /// Not taken yet; valid until the next refill().
+  [[nodiscard]] std::string_view bytes() const { return {buffer_.data() + begin_, end_ - begin_}; }
+  void take(std::size_t count) { begin_ += count; }
+
+  /// Reads more behind what is there; false at the end of the file or where it is cut short (`error()`).
   [[nodiscard]] bool refill() {
     if (begin_ > 0) {
       std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
@@ -169,14 +140,56 @@ class LineReader {
     return got > 0;
   }
 
-  [[noreturn]] void fail(const std::string& message) const { throw InvalidInput::at(path_, line_ + 1, message); }
+  [[nodiscard]] const std::string& error() const { return source_.error(); }
 
-  std::string path_;
-  detail::ByteSource source_;
+ private:
+  static constexpr std::size_t initial_bytes = std::size_t{1} << 20U;
+
+  ByteSource source_;
   std::vector<char> buffer_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
-  std::size_t scanned_ = 0;  ///< bytes behind begin_ known to hold no line end
+};
+
+}  // namespace detail
+
+class LineReader {
+ public:
+  explicit LineReader(const std::string& path) : path_(path), window_(path) {}
+
+  /// The next line without its end, valid until the next call; nothing at the end of the file.
+  [[nodiscard]] std::optional<std::string_view> next() {
+    while (true) {
+      const std::string_view bytes = window_.bytes();
+      const std::size_t found = bytes.find('\n', scanned_);
+      if (found != std::string_view::npos) return take(bytes.substr(0, found), found + 1);
+      scanned_ = bytes.size();
+      if (scanned_ > max_line_bytes) fail("the line is longer than " + std::to_string(max_line_bytes) + " bytes");
+      if (window_.refill()) continue;
+      if (!window_.error().empty()) fail(window_.error());
+      if (scanned_ == 0) return std::nullopt;
+      return take(window_.bytes(), scanned_);
+    }
+  }
+
+  /// Number of the line that next() gave last, from 1.
+  [[nodiscard]] std::uint64_t line() const { return line_; }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  [[nodiscard]] std::string_view take(std::string_view text, std::size_t consumed) {
+    if (text.size() > max_line_bytes) fail("the line is longer than " + std::to_string(max_line_bytes) + " bytes");
+    window_.take(consumed);
+    scanned_ = 0;
+    ++line_;
+    return text;
+  }
+
+  [[noreturn]] void fail(const std::string& message) const { throw InvalidInput::at(path_, line_ + 1, message); }
+
+  std::string path_;
+  detail::ByteWindow window_;
+  std::size_t scanned_ = 0;  ///< bytes of the window known to hold no line end
   std::uint64_t line_ = 0;
 };
 

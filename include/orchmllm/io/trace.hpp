@@ -52,7 +52,9 @@ inline constexpr std::size_t max_phases = 64;
 
 [[nodiscard]] inline std::string shown(simdjson::dom::element value) {
   std::string text = simdjson::minify(value);
-  if (text.size() > 40) text = text.substr(0, 37) + "...";
+  if (text.size() <= 40) return text;
+  text.resize(37);
+  text += "...";
   return text;
 }
 
