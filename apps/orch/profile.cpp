@@ -13,10 +13,12 @@ namespace {
 
 using sim::TomlSection;
 
-constexpr double most_units = 4096;
-constexpr double most_tokens = 1 << 24;
-constexpr double most_pixels = 1 << 28;
-constexpr double half = 0.5;  // a law of whole numbers may reach half beyond them; draws are rounded
+/// The law at `key`, within the limits of the quantity PREFIX.key.
+Quantiles read_quantity(TomlSection& section, const char* key, const std::string& prefix = "") {
+  const Limits limits = limits_of(prefix.empty() ? key : prefix + "." + key);
+  const double beyond = limits.whole ? 0.5 : 0;
+  return read_law(section, key, limits.low - beyond, limits.high + beyond);
+}
 
 std::vector<std::string> size_names(const UnitLaws& units) {
   switch (units.kind) {
@@ -44,14 +46,14 @@ std::string count_name(const UnitLaws& units) {
 UnitLaws read_units(TomlSection& part, UnitKind kind) {
   UnitLaws units;
   units.kind = kind;
-  units.count = read_law(part, "count", -half, most_units + half);
+  units.count = read_quantity(part, "count", "units");
   units.alike = part.number("alike", 0, 1, 0.0);
   return units;
 }
 
 void read_frame_size(TomlSection& part, UnitLaws& units) {
-  units.sizes.push_back(read_law(part, "pixels", 1, most_pixels));
-  units.sizes.push_back(read_law(part, "aspect", 1e-3, 1e3));
+  units.sizes.push_back(read_quantity(part, "pixels", "units"));
+  units.sizes.push_back(read_quantity(part, "aspect", "units"));
 }
 
 UnitLaws read_images(TomlSection part) {
@@ -63,7 +65,7 @@ UnitLaws read_images(TomlSection part) {
 
 UnitLaws read_audio(TomlSection part) {
   UnitLaws units = read_units(part, UnitKind::audio);
-  units.sizes.push_back(read_law(part, "seconds", 1e-3, 1e6));
+  units.sizes.push_back(read_quantity(part, "seconds", "audio"));
   part.done();
   return units;
 }
@@ -72,7 +74,7 @@ UnitLaws read_video(TomlSection part) {
   if (part.has("frames") == part.has("seconds")) part.fail("frames", "or seconds must be given, one of them");
   const bool frames = part.has("frames");
   UnitLaws units = read_units(part, frames ? UnitKind::video_frames : UnitKind::video_seconds);
-  units.sizes.push_back(frames ? read_law(part, "frames", half, 1e6) : read_law(part, "seconds", 1e-3, 1e6));
+  units.sizes.push_back(read_quantity(part, frames ? "frames" : "seconds", "video"));
   if (part.has("pixels") || part.has("aspect")) read_frame_size(part, units);
   part.done();
   return units;
@@ -81,10 +83,10 @@ UnitLaws read_video(TomlSection part) {
 UnitLaws read_counted(TomlSection part, const std::string& phase) {
   UnitLaws units = read_units(part, UnitKind::counted);
   units.phase = phase;
-  units.sizes.push_back(read_law(part, "encoder", -half, most_tokens + half));
+  units.sizes.push_back(read_quantity(part, "encoder", "tokens"));
   if (part.has("llm")) {
     if (part.has("merge")) part.fail("merge", "must not stand beside llm");
-    units.sizes.push_back(read_law(part, "llm", -half, most_tokens + half));
+    units.sizes.push_back(read_quantity(part, "llm", "tokens"));
   } else if (part.has("merge")) {
     units.merge = part.integer32("merge", 1, 1024);
   }
@@ -135,8 +137,8 @@ TaskLaws read_task(TomlSection section) {
   task.name = section.text("name");
   task.weight = section.number("weight", 0, 1e9);
   (void)section.text("source");  // every profile says where its figures come from
-  task.text = read_law(section, "text", -half, most_tokens + half);
-  if (section.has("supervised")) task.supervised = read_law(section, "supervised", 0, 1);
+  task.text = read_quantity(section, "text");
+  if (section.has("supervised")) task.supervised = read_quantity(section, "supervised");
   task.interleaved = section.number("interleaved", 0, 1, 0.0);
   if (section.has("images")) task.units.push_back(read_images(section.section("images")));
   if (section.has("audio")) task.units.push_back(read_audio(section.section("audio")));
@@ -147,6 +149,9 @@ TaskLaws read_task(TomlSection section) {
       const bool plain = std::all_of(phase.begin(), phase.end(), [](char c) {
         return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
       });
+      const bool twice = (phase == "image" && section.has("images")) || (phase == "audio" && section.has("audio")) ||
+                         (phase == "video" && section.has("video"));
+      if (twice) tokens.fail(phase.c_str(), "replaces units that this task gives by their sizes; one of both is needed");
       if (phase.empty() || !plain) tokens.fail(phase.c_str(), "is no phase; letters, digits, _ and - make its name");
       task.units.push_back(read_counted(tokens.section(phase.c_str()), phase));
     }
@@ -161,6 +166,17 @@ TaskLaws read_task(TomlSection section) {
 }
 
 }  // namespace
+
+Limits limits_of(const std::string& quantity) {
+  const std::string last = quantity.substr(quantity.rfind('.') + 1);  // all of it without a dot
+  if (last == "count") return {0, 4096, true};
+  if (last == "pixels") return {1, 1 << 28, false};
+  if (last == "aspect") return {1e-3, 1e3, false};
+  if (last == "seconds") return {1e-3, 1e6, false};
+  if (last == "frames") return {1, 1e6, true};
+  if (last == "supervised") return {0, 1, false};
+  return {0, 1 << 24, true};  // tokens
+}
 
 std::vector<std::string> TaskLaws::quantity_names() const {
   std::vector<std::string> names{"text", "supervised"};

@@ -54,6 +54,14 @@ struct TaskProfiles {
   std::vector<TaskLaws> tasks;
 };
 
+/// Smallest and largest value that a profile may give a quantity; whole numbers are rounded, so their laws may reach
+/// half beyond them.
+struct Limits {
+  double low, high;
+  bool whole;
+};
+[[nodiscard]] Limits limits_of(const std::string& quantity);
+
 /// Quantities of a task at most.
 inline constexpr std::size_t most_quantities = 64;
 

@@ -196,7 +196,7 @@ void SampleGenerator::append_sample(std::uint64_t index, std::string& out, Kinds
     if (task.interleaved > 0) kinds.insert(kinds.end(), count, &kind_name(units));
   }
   if (in_tokens) out += '}';
-  if (task.interleaved > 0 && random.uniform() < task.interleaved) append_order(out, kinds, text, random);
+  if (!kinds.empty() && random.uniform() < task.interleaved) append_order(out, kinds, text, random);
   if (task.supervised) {
     out += R"(,"supervised":)";
     append_integer(out, std::min(text, rounded(task.supervised->at(u[1]) * static_cast<double>(text))));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <set>
 
@@ -38,7 +39,19 @@ struct TaskDiff {
   std::vector<CorrelationDiff> correlations;
 };
 
-QuantityDiff compare(const std::string& name, const std::vector<double>& a, const std::vector<double>& b) {
+/// Width / height to a hundredth (below 1: its inverse), since sides are whole pixels: without it, 640 × 480 and
+/// 604 × 453 differ from 605 × 454.
+void round_aspects(std::vector<double>& aspects) {
+  for (double& aspect : aspects) {
+    aspect = aspect >= 1 ? std::round(100 * aspect) / 100 : 100 / std::round(100 / aspect);
+  }
+}
+
+QuantityDiff compare(const std::string& name, std::vector<double> a, std::vector<double> b) {
+  if (name.ends_with(".aspect")) {
+    round_aspects(a);
+    round_aspects(b);
+  }
   const auto median = [](const std::vector<double>& sorted) { return sorted.empty() ? 0 : sorted[sorted.size() / 2]; };
   return {name, {a.size(), b.size()}, {median(a), median(b)}, ks_distance(a, b), ks_noise(a.size(), b.size())};
 }
@@ -70,6 +83,28 @@ TaskDiff compare(const std::string& name, const TaskValues& a, const TaskValues&
   return diff;
 }
 
+/// A quantity's values in all tasks.
+std::map<std::string, std::vector<double>> pooled(const TraceValues& trace) {
+  std::map<std::string, std::vector<double>> all;
+  for (const auto& [task, values] : trace.tasks) {
+    for (const auto& [quantity, of_task] : values.quantities) {
+      all[quantity].insert(all[quantity].end(), of_task.all.begin(), of_task.all.end());
+    }
+  }
+  for (auto& [quantity, values] : all) std::sort(values.begin(), values.end());
+  return all;
+}
+
+/// Marginals over all tasks: what can be compared where tasks have other names.
+TaskDiff compare_pooled(const TraceValues& a, const TraceValues& b) {
+  auto of_a = pooled(a);
+  auto of_b = pooled(b);
+  for (const auto& [quantity, values] : of_a) of_b.try_emplace(quantity);
+  TaskDiff diff{"(all)", {1, 1}, {}, {}};
+  for (const auto& [quantity, values] : of_b) diff.quantities.push_back(compare(quantity, of_a[quantity], values));
+  return diff;
+}
+
 std::vector<TaskDiff> compare(const TraceValues& a, const TraceValues& b) {
   std::set<std::string> names;
   for (const TraceValues* trace : {&a, &b}) {
@@ -85,6 +120,7 @@ std::vector<TaskDiff> compare(const TraceValues& a, const TraceValues& b) {
     diffs.push_back(compare(task, find(a, task), find(b, task), static_cast<double>(a.info.samples),
                             static_cast<double>(b.info.samples)));
   }
+  if (names.size() > 1) diffs.push_back(compare_pooled(a, b));
   return diffs;
 }
 

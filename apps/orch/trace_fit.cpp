@@ -11,6 +11,8 @@
 #include "commands.hpp"
 #include "common.hpp"
 #include "copula.hpp"
+#include "orchmllm/io/atomic_file.hpp"
+#include "profile.hpp"
 #include "quantile_fit.hpp"
 #include "ranks.hpp"
 #include "trace_values.hpp"
@@ -22,7 +24,7 @@ namespace {
 constexpr std::size_t least_pairs = 100;      // samples that a correlation is taken from
 constexpr std::size_t most_correlated = 32;  // quantities of a task
 
-std::string quoted(const std::string& text) { return Json(text).dump(); }
+std::string toml_string(const std::string& text) { return Json(text).dump(); }
 
 /// A correlation to three places; 0 if chance gives as much.
 double fitted_correlation(const Pairs& pairs) {
@@ -55,7 +57,10 @@ class TaskText {
 
  private:
   void law(const std::string& key, const std::string& quantity) {
-    const FittedLaw law = fit_law(task_.quantities.at(quantity).all, is_whole(quantity), options_);
+    const Limits limits = limits_of(quantity);
+    std::vector<double> values = task_.quantities.at(quantity).all;
+    for (double& value : values) value = std::clamp(value, limits.low, limits.high);
+    const FittedLaw law = fit_law(std::move(values), limits.whole, options_);
     out_ += fmt::format("{} = {}\n", key, law.toml());
     names_.push_back(quantity);
   }
@@ -112,7 +117,7 @@ class TaskText {
       for (const std::size_t j : used) {
         if (j < i) rows += fmt::format("{}{:g}", rows.empty() ? "" : ", ", matrix[i][j]);
       }
-      between.push_back(quoted(names_[i]));
+      between.push_back(toml_string(names_[i]));
     }
     out_ += fmt::format("\n[task.correlation]\nbetween = [{}]\nlower = [{}]\n", fmt::join(between, ", "), rows);
   }
@@ -128,11 +133,11 @@ std::string fitted_profile(const TraceValues& values, const FitOptions& options)
   std::string text = fmt::format(
       "# Fitted by `orch trace fit` to {} samples: at most {} knots a table, {:g} trimmed at each end.\n"
       "format = 2\nname = {}\nsource = {}\nlicense = {}\n",
-      values.info.samples, options.knots, options.trim, quoted(values.info.name),
-      quoted("fitted to " + values.info.name + (values.info.source.empty() ? "" : ": " + values.info.source)),
-      quoted(license.empty() ? "not stated" : license));
+      values.info.samples, options.knots, options.trim, toml_string(values.info.name),
+      toml_string("fitted to " + values.info.name + (values.info.source.empty() ? "" : ": " + values.info.source)),
+      toml_string(license.empty() ? "not stated" : license));
   for (const auto& [name, task] : values.tasks) {
-    text += fmt::format("\n[[task]]\nname = {}\nweight = {}\nsource = \"fitted to {} samples\"\n", quoted(name),
+    text += fmt::format("\n[[task]]\nname = {}\nweight = {}\nsource = \"fitted to {} samples\"\n", toml_string(name),
                         task.samples, task.samples);
     text += TaskText(task, options).write();
   }
@@ -166,7 +171,6 @@ void add_trace_fit_command(CLI::App& trace) {
       "  orch trace fit my.jsonl.gz --knots 17 --trim 0.001 --out coarse.toml");
   command->callback([options] {
     const TraceValues values = read_values(options->in, options->least);
-    warn_about(values.info, options->in);
     if (values.info.samples < options->least) {
       throw InvalidInput(fmt::format("{}: has {} samples, expected at least {} (--min-samples)", options->in,
                                      values.info.samples, options->least));
@@ -176,6 +180,7 @@ void add_trace_fit_command(CLI::App& trace) {
                                      "(--min-samples) or none",
                                      options->in, values.tasks.at(pooled_task).samples, options->least));
     }
+    warn_about(values.info, options->in);
     io::AtomicFile file(options->out);
     file.write(fitted_profile(values, options->fit));
     file.commit();

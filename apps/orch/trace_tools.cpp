@@ -159,6 +159,7 @@ void add_split(CLI::App& trace) {
   auto* parts = command->add_option("--parts", options->parts, "Parts of equal size")->check(CLI::Range(1U, 256U));
   command->add_option("--fractions", options->fractions, "Sizes of the parts, in proportion: 0.9,0.1")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->excludes(parts);
   command->add_option("--seed", options->seed, "Seed")->capture_default_str();
   command->footer(
@@ -233,7 +234,8 @@ void add_mix(CLI::App& trace) {
   command->add_option("--weights", options->weights,
                       "Shares of the inputs: 3,1. The blend ends where the next sample's input has ended. Without "
                       "weights all samples are used")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);
   command->add_option("--name", options->name, "Name of the blend")->capture_default_str();
   command->add_option("--seed", options->seed, "Seed")->capture_default_str();
   command->footer(

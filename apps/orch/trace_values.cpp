@@ -16,10 +16,6 @@ bool is_count(const std::string& quantity) { return quantity.ends_with(".count")
 
 }  // namespace
 
-bool is_whole(const std::string& quantity) {
-  return quantity == "text" || quantity == "video.frames" || is_count(quantity) || quantity.starts_with("tokens.");
-}
-
 void TaskValues::add_value(const std::string& quantity, double value, std::size_t unit) {
   QuantityValues& values = quantities[quantity];
   const auto narrow = static_cast<float>(value);

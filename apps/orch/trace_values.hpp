@@ -54,7 +54,4 @@ struct TraceValues {
 /// Name of the pool.
 inline const std::string pooled_task = "other";
 
-/// Whether the quantity is a whole number.
-[[nodiscard]] bool is_whole(const std::string& quantity);
-
 }  // namespace orch::apps

@@ -151,7 +151,7 @@ class TraceTools(unittest.TestCase):
         out = self.folder / "out.jsonl"
         commands = {"sample": [bad, "-n", "5", out], "split": [bad, "--parts", "2", self.folder / "p{}"], "shuffle": [bad, out],
                     "mix": [self.small, bad, "--out", out], "fit": [bad, "--out", out], "diff": [self.small, bad],
-                    "stats": [bad], "head": [bad, out, "-n", "600"]}
+                    "stats": [bad], "head": [bad, out, "-n", "6000"]}
         for command, arguments in commands.items():
             with self.subTest(command):
                 self.bad(f"{bad}:501: text is -1", "trace", command, *arguments)
@@ -160,7 +160,7 @@ class TraceTools(unittest.TestCase):
     def test_stats(self):
         out = json.loads(self.good("trace", "stats", DEMO, "--model", "mllm-10b", "--json", "-"))
         self.assertEqual(out["quantities"]["text tokens"]["count"], 200000)
-        self.assertEqual(out["quantities_of_task"]["asr"]["audio seconds"]["quantiles"]["1"], 34.955)
+        self.assertEqual(out["quantities_of_task"]["asr"]["audio seconds"]["quantiles"]["1"], 34.926)
         shares = out["cost_shares"]
         self.assertEqual(set(shares), {"vision", "audio", "llm"})
         self.assertAlmostEqual(sum(share["mean"] for share in shares.values()), 1, places=3)
@@ -213,11 +213,15 @@ class TraceTools(unittest.TestCase):
                 self.good("trace", "fit", out, "--out", profile)  # a fitted trace can be fitted again
                 result = self.diff(trace, out)
                 for task in result["tasks"]:
+                    if task["task"] == "(all)":
+                        continue  # other weights, where tasks are pooled
                     if min(task["weight"]) * result["a"]["samples"] < 100:
                         continue  # pooled
                     self.assertAlmostEqual(*task["weight"], delta=0.01)
                     for quantity in task["quantities"]:
-                        self.assertLess(quantity["ks"], 0.03 + quantity["ks_noise"], (task["task"], quantity))
+                        # Area and ratio are drawn, sides are rounded: common sizes such as 640 x 480 blur by a pixel.
+                        most = 0.12 if quantity["quantity"] == "images.pixels" else 0.03
+                        self.assertLess(quantity["ks"], most + quantity["ks_noise"], (task["task"], quantity))
                     for pair in task["correlations"]:
                         if min(task["weight"]) * result["a"]["samples"] > 2000:
                             self.assertAlmostEqual(*pair["rank_correlation"], delta=0.1, msg=(task["task"], pair["between"]))
