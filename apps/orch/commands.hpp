@@ -15,7 +15,15 @@ inline void need_subcommand(CLI::App& app) {
   });
 }
 
-void add_trace_commands(CLI::App& app);
+/// Sets `exit_code` to 1 if `trace diff` finds traces further apart than allowed.
+void add_trace_commands(CLI::App& app, int& exit_code);
+void add_trace_stats_command(CLI::App& trace);
+void add_trace_validate_command(CLI::App& trace);
+void add_trace_generate_command(CLI::App& trace);
+void add_trace_fit_command(CLI::App& trace);
+void add_trace_diff_command(CLI::App& trace, int& exit_code);
+void add_trace_tools_commands(CLI::App& trace);
+void add_trace_shuffle_command(CLI::App& trace);
 void add_convert_command(CLI::App& trace);
 void add_balance_command(CLI::App& app);
 void add_plan_command(CLI::App& app);

@@ -16,7 +16,7 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", "orch " ORCHMLLM_VERSION);
   orch::apps::need_subcommand(app);
   int exit_code = 0;
-  orch::apps::add_trace_commands(app);
+  orch::apps::add_trace_commands(app, exit_code);
   orch::apps::add_balance_command(app);
   orch::apps::add_plan_command(app);
   orch::apps::add_simulate_command(app, exit_code);

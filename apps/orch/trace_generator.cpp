@@ -141,6 +141,7 @@ Sample draw_sample(const TaskProfile& task, std::uint64_t index, Random& random)
 Profile load_profile(const std::string& path) {
   const sim::TomlFile file(path);
   TomlSection root = file.root();
+  (void)root.integer("format", 1, 1, 1);
   Profile profile{root.text("name"), root.text("source"), root.text("license"), {}};
   for (TomlSection& section : root.sections("task")) profile.tasks.push_back(read_task(section));
   root.done();

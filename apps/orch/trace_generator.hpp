@@ -1,4 +1,5 @@
-// Synthetic traces from profiles: tasks with weights, and a quantile table for every quantity of a task.
+// Synthetic traces from profiles of format 1: tasks with weights, and a quantile table for every quantity of a task.
+// Kept as it is for traces that must come out byte for byte; profile.hpp has format 2.
 //
 // A quantile table gives values at probabilities 0 … 1; a draw is the table at a uniform number, linear between points.
 // `text_coupling` c of a modality: with probability c a sample's text length is drawn at the same probability as the

@@ -122,6 +122,12 @@ std::vector<std::string> TomlSection::texts(const char* key, std::vector<std::st
   return values;
 }
 
+std::vector<std::string> TomlSection::keys() const {
+  std::vector<std::string> keys;
+  for (const auto& entry : *table_) keys.emplace_back(entry.first.str());
+  return keys;
+}
+
 TomlSection TomlSection::section(const char* key) {
   const auto* child = get(key, "a table").as_table();
   if (child == nullptr) fail(key, "must be a table");

@@ -21,6 +21,8 @@ class TomlSection {
   TomlSection(const toml::table& table, std::string file) : table_(&table), file_(std::move(file)) {}
 
   [[nodiscard]] bool has(const char* key) const { return table_->contains(key); }
+  /// In alphabetic order.
+  [[nodiscard]] std::vector<std::string> keys() const;
   [[nodiscard]] std::string text(const char* key);
   [[nodiscard]] bool boolean(const char* key, bool otherwise);
   [[nodiscard]] std::uint64_t integer(const char* key, std::uint64_t low, std::uint64_t high,

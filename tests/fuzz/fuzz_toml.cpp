@@ -1,4 +1,4 @@
-// libFuzzer: any bytes are a model, a cluster, or refused with InvalidInput.
+// libFuzzer: any bytes are a model, a cluster, a profile (whose samples are valid then), or refused with InvalidInput.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -6,9 +6,12 @@
 #include <cstdlib>
 #include <string>
 
+#include "orchmllm/io/trace.hpp"
 #include "orchmllm/sim/cluster.hpp"
 #include "orchmllm/sim/model_file.hpp"
 #include "orchmllm/sim/workload.hpp"
+#include "profile.hpp"
+#include "sample_generator.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const int file = memfd_create("toml", 0);
@@ -31,5 +34,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     (void)cluster.gemm_flops.at(1000);
   } catch (const orch::Error&) {
   }
+  std::string lines;
+  try {
+    orch::apps::SampleGenerator(orch::apps::load_task_profiles(path), size).append(0, 3, lines);
+  } catch (const orch::Error&) {
+  }
+  if (ftruncate(file, 0) != 0 || pwrite(file, lines.data(), lines.size(), 0) < 0) std::abort();
+  (void)orch::io::read_trace(path, [](const orch::Sample&) {});  // throws if a profile gives what is no sample
   return 0;
 }

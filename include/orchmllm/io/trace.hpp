@@ -23,6 +23,8 @@
 #include "orchmllm/base/error.hpp"
 #include "orchmllm/base/hash.hpp"
 #include "orchmllm/io/line_reader.hpp"
+#include "orchmllm/io/plain_line.hpp"
+#include "orchmllm/io/trace_limits.hpp"
 #include "orchmllm/model/sample.hpp"
 
 namespace orch::io {
@@ -39,13 +41,6 @@ struct TraceInfo {
 };
 
 namespace detail {
-
-inline constexpr std::uint64_t max_tokens = std::uint64_t{1} << 30U;
-inline constexpr std::uint64_t max_pixels_a_side = std::uint64_t{1} << 20U;
-inline constexpr std::uint64_t max_frames = std::uint64_t{1} << 24U;
-inline constexpr double max_seconds = 1e7;
-inline constexpr std::size_t max_units = std::size_t{1} << 20U;
-inline constexpr std::size_t max_phases = 64;
 
 /// What is wrong with a line; the reader adds file and line.
 [[noreturn]] inline void reject(const std::string& message) { throw InvalidInput(message); }
@@ -284,57 +279,103 @@ inline void read_sample(simdjson::dom::object line, Sample& sample, TraceInfo& i
 
 }  // namespace detail
 
+/// A trace, sample by sample. Memory does not grow with the file.
+class TraceReader {
+ public:
+  explicit TraceReader(const std::string& path) : lines_(path) {
+    info_.name = std::filesystem::path(path).filename().string();
+  }
+
+  /// Goes to the next sample; false at the end.
+  [[nodiscard]] bool next() {
+    while (auto line = lines_.next()) {
+      if (lines_.line() == 1 && line->starts_with("\xef\xbb\xbf")) line->remove_prefix(3);  // byte order mark
+      while (!line->empty() && (line->back() == '\r' || line->back() == ' ' || line->back() == '\t'))
+        line->remove_suffix(1);
+      if (line->empty()) continue;
+      try {
+        if (!read_line(*line)) continue;
+      } catch (const InvalidInput& error) {
+        throw InvalidInput::at(lines_.path(), lines_.line(), error.what());
+      }
+      line_ = *line;
+      ++info_.samples;
+      return true;
+    }
+    info_.hash = hash_.value();
+    return false;
+  }
+
+  [[nodiscard]] const Sample& sample() const { return sample_; }
+  /// The sample's text as it stands in the file, without white space at its end; valid until next().
+  [[nodiscard]] std::string_view line() const { return line_; }
+  [[nodiscard]] std::uint64_t line_number() const { return lines_.line(); }
+  /// The line with metadata, if there was one.
+  [[nodiscard]] const std::string& metadata() const { return metadata_; }
+  /// Complete once next() was false.
+  [[nodiscard]] const TraceInfo& info() const { return info_; }
+
+ private:
+  /// False for metadata.
+  [[nodiscard]] bool read_line(std::string_view line) {
+    detail::clear_sample(sample_, spare_);
+    bool has_order = false;
+    if (detail::PlainLine(line, spare_).read(sample_, has_order)) {
+      if (has_order) detail::check_order(sample_);
+      first_ = false;
+    } else if (!read_any_json(line)) {
+      return false;
+    }
+    hash_.add_bytes(line);
+    if (sample_.id.empty()) sample_.id = "line-" + std::to_string(lines_.line());
+    return true;
+  }
+
+  [[nodiscard]] bool read_any_json(std::string_view line) {
+    simdjson::dom::element element;
+    // The reader guarantees the padding that simdjson reads behind a line.
+    if (const auto error = parser_.parse(line.data(), line.size(), false).get(element)) {
+      detail::reject(std::string("not JSON: ") + simdjson::error_message(error));
+    }
+    simdjson::dom::object object;
+    if (element.get_object().get(object) != simdjson::SUCCESS) {
+      detail::reject("the line is " + detail::shown(element) + ", expected an object");
+    }
+    simdjson::dom::element version;
+    if (std::exchange(first_, false) && object["orchmllm_trace"].get(version) == simdjson::SUCCESS) {
+      hash_.add_bytes(line);
+      detail::read_metadata(object, info_);
+      metadata_ = line;
+      return false;
+    }
+    detail::clear_sample(sample_, spare_);
+    detail::read_sample(object, sample_, info_);
+    return true;
+  }
+
+  LineReader lines_;
+  simdjson::dom::parser parser_;
+  TraceInfo info_;
+  Fingerprint hash_;
+  Sample sample_;
+  std::vector<CountedUnits> spare_;
+  std::string_view line_;
+  std::string metadata_;
+  bool first_ = true;
+};
+
 /// Reads a trace and calls `visit(sample)` for every sample in order. Returns what the file says of itself.
 template <class Visit>
 TraceInfo read_trace(const std::string& path, Visit&& visit) {
-  LineReader lines(path);
-  simdjson::dom::parser parser;
-  TraceInfo info;
-  info.name = std::filesystem::path(path).filename().string();
-  Fingerprint hash;
-  Sample sample;
-  bool first = true;
-  while (auto line = lines.next()) {
-    if (lines.line() == 1 && line->starts_with("\xef\xbb\xbf")) line->remove_prefix(3);  // byte order mark
-    while (!line->empty() && (line->back() == '\r' || line->back() == ' ' || line->back() == '\t'))
-      line->remove_suffix(1);
-    if (line->empty()) continue;
+  TraceReader trace(path);
+  while (trace.next()) {
     try {
-      simdjson::dom::element element;
-      // The reader guarantees the padding that simdjson reads behind a line.
-      if (const auto error = parser.parse(line->data(), line->size(), false).get(element)) {
-        detail::reject(std::string("not JSON: ") + simdjson::error_message(error));
-      }
-      simdjson::dom::object object;
-      if (element.get_object().get(object) != simdjson::SUCCESS) {
-        detail::reject("the line is " + detail::shown(element) + ", expected an object");
-      }
-      hash.add_bytes(*line);
-      simdjson::dom::element version;
-      if (std::exchange(first, false) && object["orchmllm_trace"].get(version) == simdjson::SUCCESS) {
-        detail::read_metadata(object, info);
-        continue;
-      }
-      sample.id.clear();
-      sample.task.clear();
-      sample.text = 0;
-      sample.supervised.reset();
-      sample.images.clear();
-      sample.audio.clear();
-      sample.video.clear();
-      sample.tokens.clear();
-      sample.order.clear();
-      sample.arrival_seconds.reset();
-      detail::read_sample(object, sample, info);
-      if (sample.id.empty()) sample.id = "line-" + std::to_string(lines.line());
-      ++info.samples;
-      visit(std::as_const(sample));
+      visit(trace.sample());
     } catch (const InvalidInput& error) {
-      throw InvalidInput::at(path, lines.line(), error.what());
+      throw InvalidInput::at(path, trace.line_number(), error.what());
     }
   }
-  info.hash = hash.value();
-  return info;
+  return trace.info();
 }
 
 }  // namespace orch::io
