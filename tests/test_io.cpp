@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "instances.hpp"
+#include "orchmllm/base/random.hpp"
 #include "orchmllm/io/atomic_file.hpp"
 #include "orchmllm/io/trace.hpp"
 #include "property.hpp"
@@ -321,4 +322,65 @@ TEST_CASE("shared traces are read whole") {
     CHECK(info.unknown_keys.empty());
   }
   CHECK(files >= 8);
+}
+
+namespace {
+
+/// What a reader makes of a trace of one line: every number of the sample, or the error.
+std::string outcome(const std::string& line) {
+  const std::string path = "test_io_plain.tmp.jsonl";
+  std::ofstream(path) << line << '\n';
+  std::ostringstream out;
+  out.precision(17);
+  try {
+    (void)io::read_trace(path, [&](const Sample& s) {
+      out << s.id << '|' << s.task << '|' << s.text << '|' << (s.supervised ? *s.supervised + 1.0 : 0) << '|'
+          << s.arrival_seconds.value_or(-1);
+      for (const Image& image : s.images) out << "|i" << image.width << 'x' << image.height;
+      for (const AudioClip& clip : s.audio) out << "|a" << clip.microseconds;
+      for (const VideoClip& clip : s.video) {
+        out << "|v" << clip.frames << ',' << clip.microseconds << ',' << clip.size.width << 'x' << clip.size.height;
+      }
+      for (const CountedUnits& counted : s.tokens) {
+        out << '|' << counted.phase;
+        for (const CountedUnit& unit : counted.units) {
+          out << ' ' << unit.encoder_length << '>' << (unit.llm_length ? *unit.llm_length + 1.0 : 0);
+        }
+      }
+      for (const Segment& segment : s.order) out << "|o" << segment.text << segment.kind;
+    });
+  } catch (const InvalidInput& error) {
+    out << error.what();
+  }
+  std::remove(path.c_str());
+  return out.str();
+}
+
+}  // namespace
+
+TEST_CASE("plain lines and damaged ones give what the general reader gives") {
+  const std::vector<std::string> lines{
+      R"({"id":"s0","task":"caption","text":37,"images":[[1024,768]]})",
+      R"({"id": "s1", "task": "spoken-qa", "text": 212, "audio": [12.4, 0.001, 7, 123456.123456]})",
+      R"({"id":"s2","task":"video-qa","text":90,"video":[{"frames":64,"size":[448,448]},{"seconds":0.1}]})",
+      R"({"id":"s3","text":811,"tokens":{"vision":[[5120,1280],[1024,null]],"audio":[]},"t":17.25})",
+      R"({"id":"s5","text":42,"images":[[640,480]],"audio":[3.0],"order":[12,"image",30,"audio"],"supervised":30})",
+      R"({"text":0,"images":[],"audio":[0.0000004],"order":["audio"]})"};
+  const std::string bytes = "\"{}[]:,.0123456789eE+-nulltrue \\\x7f\xc3\xa9xtimage";
+  Random random(1);
+  for (int i = 0; i < 3000; ++i) {
+    std::string line = lines[random.below(lines.size())];
+    const std::uint64_t damages = i < 100 ? 0 : 1 + random.below(2);
+    for (std::uint64_t k = 0; k < damages; ++k) {
+      const std::uint64_t at = random.below(line.size());
+      const std::uint64_t way = random.below(3);
+      if (way == 0) line.erase(at, 1 + random.below(3));
+      if (way == 1) line.insert(at, 1, bytes[random.below(bytes.size())]);
+      if (way == 2) line[at] = bytes[random.below(bytes.size())];
+      if (line.empty()) line = "1";
+    }
+    if (line.front() != '{') continue;
+    CAPTURE(line);
+    CHECK(outcome(line) == outcome("\t" + line));  // a tab sends a line the general way
+  }
 }

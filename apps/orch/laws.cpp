@@ -130,8 +130,8 @@ Quantiles read_kind(TomlSection& section) {
   constexpr std::array<const char*, 7> kinds{"p", "values", "constant", "uniform", "lognormal", "pareto", "mixture"};
   const auto given = std::count_if(kinds.begin(), kinds.end(), [&](const char* kind) { return section.has(kind); });
   if (given != 1) {
-    section.fail("law", fmt::format("has {} of p, values, constant, uniform, lognormal, pareto, mixture; expected one",
-                                    given));
+    section.fail(
+        "law", fmt::format("has {} of p, values, constant, uniform, lognormal, pareto, mixture; expected one", given));
   }
   if (section.has("p")) return read_table(section);
   if (section.has("values")) return read_discrete(section);

@@ -151,7 +151,8 @@ TaskLaws read_task(TomlSection section) {
       });
       const bool twice = (phase == "image" && section.has("images")) || (phase == "audio" && section.has("audio")) ||
                          (phase == "video" && section.has("video"));
-      if (twice) tokens.fail(phase.c_str(), "replaces units that this task gives by their sizes; one of both is needed");
+      if (twice)
+        tokens.fail(phase.c_str(), "replaces units that this task gives by their sizes; one of both is needed");
       if (phase.empty() || !plain) tokens.fail(phase.c_str(), "is no phase; letters, digits, _ and - make its name");
       task.units.push_back(read_counted(tokens.section(phase.c_str()), phase));
     }

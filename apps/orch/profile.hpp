@@ -1,4 +1,5 @@
-// A profile of format 2 (docs/traces.md): tasks with weights, a law for every quantity, correlations between quantities.
+// A profile of format 2 (docs/traces.md): tasks with weights, a law for every quantity, correlations between
+// quantities.
 //
 // Quantities have names: "text", "supervised", "images.count", "images.pixels", "images.aspect", "audio.count",
 // "audio.seconds", "video.count", "video.frames" or "video.seconds", "video.pixels", "video.aspect", and for counted

@@ -15,7 +15,7 @@ namespace orch::apps {
 
 struct FitOptions {
   std::size_t knots = 33;
-  double trim = 0;               ///< probability at each end whose values become the quantile there
+  double trim = 0;                 ///< probability at each end whose values become the quantile there
   std::size_t values_a_knot = 10;  ///< at least; fewer knots where there are fewer values
 };
 

@@ -1,7 +1,7 @@
 // A distribution by its quantile function, piecewise linear: value(p) at knots p = 0 … 1.
 //
-// Two knots at one p are a gap between values, two at one value an atom (p_right − p_left of the draws have this value).
-// Additions, multiplications and divisions only, each rounded once: the same numbers on every machine.
+// Two knots at one p are a gap between values, two at one value an atom (p_right − p_left of the draws have this
+// value). Additions, multiplications and divisions only, each rounded once: the same numbers on every machine.
 // Complexity: O(1) a draw for smooth tables, O(log knots) at worst; O(knots) memory.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -140,8 +140,7 @@ void append_order(std::string& out, std::vector<const std::string*>& kinds, std:
 
 }  // namespace
 
-SampleGenerator::SampleGenerator(TaskProfiles profile, std::uint64_t seed)
-    : profile_(std::move(profile)), seed_(seed) {
+SampleGenerator::SampleGenerator(TaskProfiles profile, std::uint64_t seed) : profile_(std::move(profile)), seed_(seed) {
   double weights = 0;
   for (const TaskLaws& task : profile_.tasks) {
     until_.push_back(weights += task.weight);
@@ -189,8 +188,9 @@ void SampleGenerator::append_sample(std::uint64_t index, std::string& out, Kinds
       out += units.phase;
       out += "\":";
     } else {
-      out += units.kind == UnitKind::image ? R"(,"images":)" : units.kind == UnitKind::audio ? R"(,"audio":)"
-                                                                                             : R"(,"video":)";
+      out += units.kind == UnitKind::image   ? R"(,"images":)"
+             : units.kind == UnitKind::audio ? R"(,"audio":)"
+                                             : R"(,"video":)";
     }
     append_units(out, units, sizes, count, random);
     if (task.interleaved > 0) kinds.insert(kinds.end(), count, &kind_name(units));

@@ -157,11 +157,8 @@ Json diff_json(const TraceValues& a, const TraceValues& b, const std::vector<Tas
     Json task{{"task", diff.task}, {"weight", diff.weight}, {"quantities", Json::array()}};
     task["correlations"] = Json::array();
     for (const QuantityDiff& q : diff.quantities) {
-      task["quantities"].push_back({{"quantity", q.quantity},
-                                    {"count", q.count},
-                                    {"median", q.median},
-                                    {"ks", q.ks},
-                                    {"ks_noise", q.noise}});
+      task["quantities"].push_back(
+          {{"quantity", q.quantity}, {"count", q.count}, {"median", q.median}, {"ks", q.ks}, {"ks_noise", q.noise}});
     }
     for (const CorrelationDiff& pair : diff.correlations) {
       task["correlations"].push_back(
@@ -217,8 +214,9 @@ void add_trace_diff_command(CLI::App& trace, int& exit_code) {
   CLI::App* command = trace.add_subcommand("diff", "How far the distributions of two traces are from each other");
   command->add_option("A", options->a, "Trace file")->required();
   command->add_option("B", options->b, "Trace file")->required();
-  command->add_option("--max-ks", options->max_ks,
-                      "Exit with code 1 if a Kolmogorov-Smirnov distance or a difference of weights is above this")
+  command
+      ->add_option("--max-ks", options->max_ks,
+                   "Exit with code 1 if a Kolmogorov-Smirnov distance or a difference of weights is above this")
       ->check(CLI::Range(0.0, 1.0));
   command->add_option("--json", options->json, "Write the result as JSON; - is standard output")->type_name("FILE");
   command->footer(

@@ -21,7 +21,7 @@ namespace orch::apps {
 
 namespace {
 
-constexpr std::size_t least_pairs = 100;      // samples that a correlation is taken from
+constexpr std::size_t least_pairs = 100;     // samples that a correlation is taken from
 constexpr std::size_t most_correlated = 32;  // quantities of a task
 
 std::string toml_string(const std::string& text) { return Json(text).dump(); }
@@ -176,9 +176,10 @@ void add_trace_fit_command(CLI::App& trace) {
                                      values.info.samples, options->least));
     }
     if (values.tasks.contains(pooled_task) && values.tasks.at(pooled_task).samples < options->least) {
-      throw InvalidInput(fmt::format("{}: its small tasks have {} samples together, expected at least {} "
-                                     "(--min-samples) or none",
-                                     options->in, values.tasks.at(pooled_task).samples, options->least));
+      throw InvalidInput(
+          fmt::format("{}: its small tasks have {} samples together, expected at least {} "
+                      "(--min-samples) or none",
+                      options->in, values.tasks.at(pooled_task).samples, options->least));
     }
     warn_about(values.info, options->in);
     io::AtomicFile file(options->out);

@@ -20,7 +20,8 @@ void add_trace_generate_command(CLI::App& trace) {
   };
   auto options = std::make_shared<Options>();
   CLI::App* command = trace.add_subcommand("generate", "Write a synthetic trace drawn from a profile");
-  command->add_option("--profile", options->profile, "Profile (docs/traces.md), or the name of a shipped one")->required();
+  command->add_option("--profile", options->profile, "Profile (docs/traces.md), or the name of a shipped one")
+      ->required();
   command->add_option("--samples", options->samples, "Samples")
       ->check(CLI::Range(1ULL, 1ULL << 32U))
       ->capture_default_str();

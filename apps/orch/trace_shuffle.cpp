@@ -68,9 +68,8 @@ class Bucket {
       lines.push_back({head[0], at, head[1]});
       at += head[1];
     }
-    std::sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) {
-      return a.key != b.key ? a.key < b.key : a.begin < b.begin;
-    });
+    std::sort(lines.begin(), lines.end(),
+              [](const Line& a, const Line& b) { return a.key != b.key ? a.key < b.key : a.begin < b.begin; });
     for (const Line& line : lines) {
       writer.add(std::string_view(text).substr(line.begin, line.size));
       progress.step();
@@ -99,8 +98,8 @@ void shuffle(const std::string& in, const std::string& out, std::uint64_t seed, 
   // Three quarters: buckets differ in size, by chance and by long lines.
   const std::uint64_t buckets = 1 + needed / (memory - memory / 4);
   if (buckets > most_buckets) {
-    throw InvalidInput(fmt::format("{}: {} MiB do not fit into {} buckets of the given memory, expected --memory {}", in,
-                                   needed >> 20U, most_buckets, 1 + (needed / most_buckets * 4 / 3 >> 20U)));
+    throw InvalidInput(fmt::format("{}: {} MiB do not fit into {} buckets of the given memory, expected --memory {}",
+                                   in, needed >> 20U, most_buckets, 1 + (needed / most_buckets * 4 / 3 >> 20U)));
   }
   TraceWriter writer(out, derived_metadata(summary, fmt::format("shuffled with seed {}", seed), summary.info.samples));
   std::vector<Bucket> parts;

@@ -83,7 +83,8 @@ double encoder_flops(const Encoder& encoder, const EncoderLengths& lengths) {
   const auto tokens = static_cast<double>(lengths.tokens(0));
   double pairs = 0;
   for (const std::uint32_t length : lengths.units(0)) pairs += attention_pairs(length, attention_span(encoder.rule));
-  return tokens * static_cast<double>(linear_flops_per_token(encoder.transformer) + front_end_flops_per_token(encoder)) +
+  return tokens *
+             static_cast<double>(linear_flops_per_token(encoder.transformer) + front_end_flops_per_token(encoder)) +
          pairs * static_cast<double>(attention_flops_per_pair(encoder.transformer)) +
          static_cast<double>(lengths.llm_length[0]) * static_cast<double>(connector_flops_per_token(encoder.connector));
 }
@@ -263,8 +264,8 @@ void add_trace_stats_command(CLI::App& trace) {
     bool histograms = false;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command =
-      trace.add_subcommand("stats", "What a trace holds: tasks, modalities, quantiles of all sizes, shares of the cost");
+  CLI::App* command = trace.add_subcommand(
+      "stats", "What a trace holds: tasks, modalities, quantiles of all sizes, shares of the cost");
   command->add_option("FILE", options->file, "Trace file")->required();
   command->add_option("--model", options->model, "Show phase lengths and cost shares of this model too");
   command->add_flag("--histogram", options->histograms, "Draw the distribution of every quantity");

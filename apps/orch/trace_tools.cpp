@@ -133,9 +133,10 @@ std::vector<std::string> part_names(const std::vector<std::string>& out, std::si
     }
   }
   if (names.size() != parts) {
-    throw InvalidInput(fmt::format("{} output files for {} parts; expected as many, or one name with {{}} for the "
-                                   "part's number",
-                                   out.size(), parts));
+    throw InvalidInput(
+        fmt::format("{} output files for {} parts; expected as many, or one name with {{}} for the "
+                    "part's number",
+                    out.size(), parts));
   }
   if (std::set<std::string>(names.begin(), names.end()).size() != parts) {
     throw InvalidInput("two parts have the same output file");
@@ -231,9 +232,10 @@ void add_mix(CLI::App& trace) {
   CLI::App* command = trace.add_subcommand("mix", "A blend of traces; every input keeps its order");
   command->add_option("IN", options->in, "Trace files")->required();
   command->add_option("--out", options->out, "Trace file to write; .gz and .zst compress")->required();
-  command->add_option("--weights", options->weights,
-                      "Shares of the inputs: 3,1. The blend ends where the next sample's input has ended. Without "
-                      "weights all samples are used")
+  command
+      ->add_option("--weights", options->weights,
+                   "Shares of the inputs: 3,1. The blend ends where the next sample's input has ended. Without "
+                   "weights all samples are used")
       ->delimiter(',')
       ->allow_extra_args(false);
   command->add_option("--name", options->name, "Name of the blend")->capture_default_str();
@@ -268,8 +270,8 @@ void add_mix(CLI::App& trace) {
     Json metadata{{"orchmllm_trace", 1}, {"name", options->name}};
     metadata["source"] = fmt::format("a blend of {}, seed {}", parts, options->seed);
     if (!options->weights.empty()) {
-      metadata["source"] = fmt::format("a blend of {}, weights {}, seed {}", parts,
-                                       fmt::join(options->weights, ", "), options->seed);
+      metadata["source"] =
+          fmt::format("a blend of {}, weights {}, seed {}", parts, fmt::join(options->weights, ", "), options->seed);
     }
     metadata["license"] = license;
     metadata["kind"] = inference ? "inference" : "training";

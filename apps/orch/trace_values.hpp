@@ -16,8 +16,8 @@ namespace orch::apps {
 
 /// One quantity of one task.
 struct QuantityValues {
-  std::vector<double> all;                        ///< of every unit; sorted by finish()
-  std::vector<float> of_sample;                   ///< sample → value of its first unit, NaN without units
+  std::vector<double> all;                          ///< of every unit; sorted by finish()
+  std::vector<float> of_sample;                     ///< sample → value of its first unit, NaN without units
   std::vector<std::pair<float, float>> neighbours;  ///< of a sample's first two units
 };
 

@@ -69,7 +69,8 @@ class PlainLine {
     if (is(key, "task")) return once(2) && text(sample.task);
     if (is(key, "text")) return once(4) && integer(sample.text, 0, max_tokens);
     if (is(key, "images")) return once(8) && list([&] { return size(sample.images.emplace_back()); });
-    if (is(key, "audio")) return once(16) && list([&] { return microseconds(sample.audio.emplace_back().microseconds); });
+    if (is(key, "audio"))
+      return once(16) && list([&] { return microseconds(sample.audio.emplace_back().microseconds); });
     if (is(key, "video")) return once(32) && list([&] { return clip(sample.video.emplace_back()); });
     if (is(key, "tokens")) return once(64) && tokens(sample.tokens);
     if (is(key, "t")) return once(128) && number(sample.arrival_seconds.emplace()) && *sample.arrival_seconds <= 1e12;
