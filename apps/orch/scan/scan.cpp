@@ -16,10 +16,10 @@
 #include "journal.hpp"
 #include "orchmllm/base/error.hpp"
 #include "orchmllm/io/atomic_file.hpp"
+#include "orchmllm/io/trace_writer.hpp"
 #include "printable.hpp"
 #include "progress_bar.hpp"
 #include "sample_builder.hpp"
-#include "sample_line.hpp"
 #include "shard.hpp"
 #include "walk.hpp"
 
@@ -35,7 +35,7 @@ void scan_chunk(const Chunk& chunk, const Settings& settings, Journal& journal, 
   ChunkResult result;
   std::string lines;
   SampleBuilder builder(settings, printable(chunk.name), result, [&](const Sample& sample) {
-    append_line(lines, sample);
+    io::append_sample(lines, sample);
     if (lines.size() < flush_bytes) return;
     journal.lines(chunk.identity, lines);
     lines.clear();
