@@ -179,6 +179,23 @@ TEST_CASE(
       }
     }
 
+    // The same from what the views say: the slot that a view names holds the unit made from the item.
+    for (std::size_t r = 0; r < plan.routes.size(); ++r) {
+      const Route& route = plan.routes[r];
+      if (route.is_input() || route.to + 1 == plan.phases.size()) continue;
+      for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+        for (const ExchangeView& stage : views[rank].routes[r].stages) {
+          for (std::size_t i = 0; i < stage.target_slot.size(); ++i) {
+            const test::Elements& rows = arrived[r][rank][stage.unpack[i]];
+            const std::uint32_t item = static_cast<std::uint32_t>(rows.at(0) / 1'000'000);
+            const PhaseView& there = views[rank].phases[route.to];
+            RC_ASSERT(there.sample.at(stage.target_slot[i]) == plan.phases[route.from].sample_of[item]);
+            RC_ASSERT(there.length.at(stage.target_slot[i]) == plan.phases[route.from].output[item]);
+          }
+        }
+      }
+    }
+
     // The LLM's sequences, built a second time from the samples alone.
     const auto sequence = sequences(plan, views, arrived);
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
@@ -246,6 +263,31 @@ TEST_CASE("phases can have costs, balancers and granularities of their own") {
   CHECK_THROWS_WITH_AS((void)plan_of(step, options), doctest::Contains("granularity of units"), InvalidInput);
   options.phases = {{"smell", {}}};
   CHECK_THROWS_WITH_AS((void)plan_of(step, options), doctest::Contains("smell"), InvalidInput);
+}
+
+TEST_CASE("units without tokens cost where padding is charged, and do not spoil the balance") {
+  const Mllm model = test::plain_model();
+  std::vector<CountedUnit> many(50, {0, 1});
+  const PhaseLengths lengths =
+      test::lengths_of(model, {test::counted(1, many), test::counted(1, {{100, 25}, {100, 25}})});
+  const Step step{model, lengths, uniform_topology(3, 3), {0, 1}, {0, 1}};
+  StepOptions options;
+  options.phases["vision"] = {.granularity = Granularity::unit, .cost = PaddedCost{.alpha = 1, .beta = 0}};
+  CHECK(plan_of(step, options).phases[0].assignment.max_cost() <= 200);
+}
+
+TEST_CASE("what does not fit together is refused before anything is read") {
+  const Mllm model = test::plain_model();
+  const PhaseLengths lengths = test::lengths_of(model, {test::counted(1), test::counted(2)});
+  const Topology nodes = uniform_topology(2, 2);
+  CHECK_THROWS_WITH_AS((void)plan_step(model, lengths, {0, 1}, {0, 7}, nodes), doctest::Contains("rank 7"),
+                       InvalidInput);
+  CHECK_THROWS_WITH_AS((void)plan_step(model, lengths, {0, 900}, {0, 1}, nodes), doctest::Contains("sample 900"),
+                       InvalidInput);
+  CHECK_THROWS_AS((void)plan_step(model, lengths, {0}, {0, 1}, nodes), InvalidInput);
+  CHECK_THROWS_AS((void)plan_step(model, lengths, {0}, {0}, nodes, {.schedule = ExchangeSchedule::automatic}),
+                  InvalidInput);
+  CHECK(plan_step(model, PhaseLengths{}, {}, {}, nodes).phases.size() == 3);
 }
 
 TEST_CASE("jointly chosen, the LLM's layout keeps outputs where they are") {

@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -136,14 +137,19 @@ Table read_json(const std::string& text, const std::string& file) {
     if (!list.is_array()) throw InvalidInput(fmt::format("{}: {} must be a list of integers", file, column));
     for (std::size_t i = 0; i < list.size(); ++i) {
       if (!list[i].is_number_unsigned()) {
-        throw InvalidInput(
-            fmt::format("{}: {}[{}] is {}, expected an integer from 0 to 2^64 - 1", file, column, i, list[i].dump()));
+        throw InvalidInput(fmt::format("{}: {}[{}] is {:.60}, expected an integer from 0 to 2^64 - 1", file, column, i,
+                                       list[i].dump()));
       }
       append(table, column, list[i].get<std::uint64_t>(), file, 1);
     }
   };
   try {
-    const nlohmann::json json = nlohmann::json::parse(text);
+    constexpr int deepest = 4;  // a list in an object
+    const auto shallow = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+      if (depth > deepest) throw InvalidInput(file + ": nested too deeply, expected lists of integers");
+      return true;
+    };
+    const nlohmann::json json = nlohmann::json::parse(text, shallow);
     if (json.is_array()) {
       fill("length", json);
     } else if (json.is_object()) {
@@ -161,14 +167,28 @@ Table read_json(const std::string& text, const std::string& file) {
   return table;
 }
 
+/// Throws InvalidInput above 1 GiB.
+std::string read_all(std::istream& stream, const std::string& name) {
+  constexpr std::size_t most = std::size_t{1} << 30U;
+  std::string text;
+  std::vector<char> part(std::size_t{1} << 20U);
+  while (stream.read(part.data(), static_cast<std::streamsize>(part.size())) || stream.gcount() > 0) {
+    text.append(part.data(), static_cast<std::size_t>(stream.gcount()));
+    if (text.size() > most) throw InvalidInput(name + ": larger than 1 GiB");
+  }
+  return text;
+}
+
 Table read_table(const std::string& file) {
   std::string text;
   if (file == "-") {
-    text.assign(std::istreambuf_iterator<char>(std::cin), {});
+    text = read_all(std::cin, "standard input");
   } else {
+    std::error_code ignored;
+    if (std::filesystem::is_directory(file, ignored)) throw InvalidInput(file + ": is a folder, expected a file");
     std::ifstream stream(file, std::ios::binary);
     if (!stream) throw InvalidInput(file + ": no such file");
-    text.assign(std::istreambuf_iterator<char>(stream), {});
+    text = read_all(stream, file);
   }
   const std::string name = file == "-" ? "standard input" : file;
   const std::size_t first = text.find_first_not_of(" \t\r\n");

@@ -7,6 +7,7 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 
 #include "orchmllm/io/atomic_file.hpp"
@@ -70,6 +71,23 @@ Json run_header(const std::string& schema, const RunOptions& options, const RunI
           {"cluster", inputs.cluster.name},
           {"ranks", options.ranks},
           {"batch", options.batch}};
+}
+
+void require_distinct(const std::vector<std::string>& inputs, const std::vector<std::string>& outputs) {
+  const auto same = [](const std::string& a, const std::string& b) {
+    std::error_code ignored;
+    return a == b || std::filesystem::equivalent(a, b, ignored);
+  };
+  for (std::size_t o = 0; o < outputs.size(); ++o) {
+    if (outputs[o].empty()) continue;
+    for (const std::string& input : inputs) {
+      if (outputs[o] != "-" && same(outputs[o], input)) throw InvalidInput(outputs[o] + ": is both read and written");
+    }
+    for (std::size_t other = 0; other < o; ++other) {
+      if (same(outputs[o], outputs[other]))
+        throw InvalidInput(outputs[o] + ": two outputs cannot go to the same place");
+    }
+  }
 }
 
 void write_json(const Json& json, const std::string& path) {

@@ -49,6 +49,10 @@ void warn_about(const io::TraceInfo& trace, const std::string& path);
 /// Schema, version, seed, trace and setting of a run: the head of every JSON that it writes.
 [[nodiscard]] Json run_header(const std::string& schema, const RunOptions& options, const RunInputs& inputs);
 
+/// Throws InvalidInput if an output would replace an input or another output. Empty names and "-" stand for no file,
+/// "-" may be one output's.
+void require_distinct(const std::vector<std::string>& inputs, const std::vector<std::string>& outputs);
+
 /// Writes to a file (whole or not at all), or to standard output for "-".
 void write_json(const Json& json, const std::string& path);
 

@@ -17,6 +17,7 @@ struct CompareOptions : RunOptions {
 };
 
 void compare(const CompareOptions& options) {
+  require_distinct({options.trace, options.model, options.cluster}, {options.json});
   std::vector<sim::Strategy> strategies;
   for (const std::string& name : options.strategies) strategies.push_back(sim::strategy(name));
   const RunInputs inputs = read_inputs(options);

@@ -3,10 +3,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <csignal>
+#include <cstdio>
 #include <iostream>
 
 #include "commands.hpp"
 #include "orchmllm/base/error.hpp"
+#include "orchmllm/io/atomic_file.hpp"
 #include "orchmllm/version.hpp"
 
 namespace {
@@ -32,11 +35,23 @@ int run(int argc, char** argv) {
   return exit_code;
 }
 
+/// Leaves no file half written, and ends as the signal would have ended the program.
+void end_by_signal(int signal) {
+  orch::io::remove_pending_files();
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, end_by_signal);
+  std::signal(SIGXFSZ, SIG_IGN);  // a full quota is an error of the write, with a message
   try {
-    return run(argc, argv);
+    const int exit_code = run(argc, argv);
+    if (std::fflush(stdout) == 0) return exit_code;
+    std::cerr << "orch: error: standard output: cannot be written\n";
+    return 1;
   } catch (const orch::Error& error) {
     std::cerr << "orch: error: " << error.what() << "\n";
     return error.exit_code();

@@ -27,12 +27,8 @@ struct PlanOptions : RunOptions {
 };
 
 void require_outputs_apart(const PlanOptions& options) {
-  int to_standard_output = 0;
-  for (const std::string* path : {&options.json, &options.out, &options.traffic_matrix}) {
-    to_standard_output += *path == "-" ? 1 : 0;
-  }
-  if (to_standard_output > 1)
-    throw InvalidInput("--json, --out, --traffic-matrix: only one can be standard output (-)");
+  require_distinct({options.trace, options.model, options.cluster},
+                   {options.json, options.out, options.traffic_matrix});
   if (options.explain && (!options.out.empty() || !options.traffic_matrix.empty()))
     throw InvalidInput("--explain compares modes: leave out --out and --traffic-matrix");
   if (options.one_rank && options.out.empty())

@@ -21,6 +21,7 @@ struct SimulateOptions : RunOptions {
 };
 
 int simulate(const SimulateOptions& options) {
+  require_distinct({options.trace, options.model, options.cluster}, {options.json, options.timeline});
   const sim::Strategy strategy = sim::strategy(options.strategy);
   const RunInputs inputs = read_inputs(options);
   std::vector<std::uint32_t> shown = options.timeline_ranks;

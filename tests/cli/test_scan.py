@@ -272,7 +272,7 @@ class Scan(unittest.TestCase):
         self.assertEqual(os.listdir(self.folder), ["in"])
         samples = self.good(self.folder / "in", "--tokens-per-word", 1.5)
         self.assertEqual(samples, [{"id": "a", "text": 8, "images": [[64, 48]]}, {"id": "b", "text": 3}])
-        self.assertEqual(self.good(self.folder / "in", "--tokens-per-word", 0), [{"id": "a", "images": [[64, 48]]}])
+        self.assertEqual(self.good(self.folder / "in", "--tokens-per-word", 0), [{"id": "a", "text": 0, "images": [[64, 48]]}])
         self.write("in/c.json", "[1, 2")
         self.write("in/d.txt", "x " * (1 << 20))
         self.assertEqual(len(self.good(self.folder / "in", "--tokens-per-word", 1)), 2)
@@ -385,7 +385,7 @@ class Scan(unittest.TestCase):
         (self.folder / "in/00.tar.gz").unlink()
         self.write("in/00.tar.gz", gzip.compress(tar_bytes([("new.png", self.images["plain.png"][0])])))
         samples = self.good(self.folder / "in", "--task", "x")
-        self.assertEqual(samples[0], {"id": "new", "task": "x", "images": [[64, 48]]})
+        self.assertEqual(samples[0], {"id": "new", "task": "x", "text": 0, "images": [[64, 48]]})
         self.assertEqual(len(samples), 1 + 19 * 50)
         self.assertTrue(all(sample["task"] == "x" for sample in samples))
 
@@ -520,7 +520,7 @@ class Scan(unittest.TestCase):
             self.write(f"in/{name}", data)
         self.write("in/large.png", sized((900_000).to_bytes(4, "big") * 2))
         self.assertEqual(self.good(self.folder / "in"), [{"id": "large", "images": [[900_000, 900_000]]},
-                                                         {"id": "wide", "images": [[65535, 65535]]}])
+                                                         {"id": "wide", "text": 0, "images": [[65535, 65535]]}])
 
     def test_playlists_open_nothing(self):
         self.write("a.ts", b"")

@@ -71,7 +71,9 @@ struct Effort {
   } else {
     result.reason = "greedy: karmarkar-karp is beyond the effort";
   }
-  if (result.assignment.gap() > options.target_gap) {
+  if (result.assignment.gap() > options.target_gap && !effort.allows(20 * n)) {
+    result.reason += "; refinement is beyond the effort";
+  } else if (result.assignment.gap() > options.target_gap) {
     Assignment refined = refine(
         costs, result.assignment.rank_of, ranks, {},
         {.target_gap = options.target_gap, .max_steps = static_cast<std::uint64_t>(std::max(64.0, effort.left / 256))});

@@ -220,6 +220,17 @@ inline void verify(const ExchangePlan& plan) {
   const auto require = [&](const Transfer& transfer, const std::string& what, std::uint64_t is, std::uint64_t wanted) {
     if (is != wanted) refuse(transfer, what + " " + std::to_string(is) + ", expected " + std::to_string(wanted));
   };
+  const std::size_t n = plan.moves.to.size();
+  bool sizes_fit = plan.pack.size() == n && plan.unpack.size() == n &&
+                   plan.parts.size() == plan.transfers.size() * plan.fields() &&
+                   plan.received.size() == plan.transfers.size() && plan.send_elements.size() == plan.fields() &&
+                   plan.receive_elements.size() == plan.fields();
+  for (std::size_t f = 0; sizes_fit && f < plan.fields(); ++f) {
+    sizes_fit = plan.payload[f].length.size() == n && plan.send_elements[f].size() == plan.ranks() &&
+                plan.receive_elements[f].size() == plan.ranks();
+  }
+  if (!sizes_fit) throw InvalidInput("the lists of an exchange are not of the sizes that its slots and ranks ask for");
+  std::vector<char> carried(n, 0);
   for (std::size_t t = 0; t < plan.transfers.size(); ++t) {
     const Transfer& transfer = plan.transfers[t];
     if (transfer.from >= plan.ranks() || transfer.to >= plan.ranks()) {
@@ -236,7 +247,11 @@ inline void verify(const ExchangePlan& plan) {
     std::vector<std::uint64_t> sum(plan.fields(), 0);
     for (std::uint32_t i = 0; i < transfer.items; ++i) {
       const std::uint32_t before = plan.pack[transfer.first_packed + i];
-      if (before >= plan.moves.to.size()) refuse(transfer, "there is no slot " + std::to_string(before));
+      if (before >= n) refuse(transfer, "there is no slot " + std::to_string(before));
+      if (before < plan.moves.first_before[transfer.from] || before >= plan.moves.first_before[transfer.from + 1]) {
+        refuse(transfer, "slot " + std::to_string(before) + " is not on the sender");
+      }
+      if (carried[before]++ != 0) refuse(transfer, "slot " + std::to_string(before) + " is carried twice");
       require(transfer, "slot after of item " + std::to_string(i), plan.unpack[transfer.first_unpacked + i],
               plan.moves.to[before]);
       for (std::size_t f = 0; f < plan.fields(); ++f) sum[f] += plan.payload[f].length[before];
@@ -249,7 +264,13 @@ inline void verify(const ExchangePlan& plan) {
       sent[f][transfer.from] = checked_add(sent[f][transfer.from], part.elements);
     }
   }
+  for (std::uint32_t slot = 0; slot < n; ++slot) {
+    const bool has =
+        std::any_of(plan.payload.begin(), plan.payload.end(), [&](const Payload& p) { return p.length[slot] > 0; });
+    if (has && carried[slot] == 0) throw InvalidInput("an exchange leaves slot " + std::to_string(slot) + " behind");
+  }
   for (const std::uint32_t t : plan.received) {
+    if (t >= plan.transfers.size()) throw InvalidInput("an exchange receives a transfer that nobody sends");
     for (std::size_t f = 0; f < plan.fields(); ++f) {
       const Part& part = plan.part(t, f);
       const std::uint32_t to = plan.transfers[t].to;
@@ -269,8 +290,8 @@ inline void verify(const ExchangePlan& plan) {
   }
 }
 
-/// Indices of a rank's transfers in the order in which it sends them: to the rank after it first, around, to itself
-/// last. So no receiver is the first of two senders.
+/// Indices of a rank's transfers in an order of sending that spreads over receivers: to the rank after it first,
+/// around, to itself last.
 [[nodiscard]] inline std::vector<std::uint32_t> send_order(const ExchangePlan& plan, std::uint32_t rank) {
   std::vector<std::uint32_t> order(plan.sends(rank).size());
   std::iota(order.begin(), order.end(), plan.first_send[rank]);

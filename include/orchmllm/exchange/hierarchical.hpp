@@ -7,9 +7,10 @@
 //
 // Each stage is an exchange plan of its own over the same items, its payload empty for items that it does not concern;
 // inside and gather run at the same time, then between, then scatter. Executed one after the other they bring every
-// item to the slot where the direct exchange brings it. A rank then talks to the ranks of its node and to at most one
-// rank of every other node; the price is staging memory at the rails' ranks and two more trips inside the nodes.
-// Complexity: O(n + ranks). Source: rail-aligned aggregation as in NCCL's PXN (NVIDIA/nccl, "P2P aggregation").
+// item to the slot where the direct exchange brings it. A rank then talks to the ranks of its node and, for each rail
+// that it serves, to at most one rank of every other node; the price is staging memory at the rails' ranks and two more
+// trips inside the nodes. Complexity: O(n + ranks). Source: rail-aligned aggregation as in NCCL's PXN (NVIDIA/nccl,
+// "P2P aggregation").
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -93,6 +94,10 @@ template <class TakesPart>
       exchange_plan(rearrangement(gathered, arrived), detail::stage_payload(plan, at_gather, between_nodes));
   stages.scatter = exchange_plan({arrived.first, direct.first_after, arrived.item_at},
                                  detail::stage_payload(plan, at_arrival, between_nodes));
+  // Items that a stage does not concern still lie in the buffers: only a stage without transfers may be left out.
+  for (ExchangePlan* stage : {&stages.inside, &stages.gather, &stages.between, &stages.scatter}) {
+    stage->identity = stage->transfers.empty();
+  }
   return stages;
 }
 
@@ -120,6 +125,14 @@ template <class TakesPart>
   add_link_traffic(exchange.between, topology, stages[1]);
   add_link_traffic(exchange.scatter, topology, stages[2]);
   return stages;
+}
+
+/// Stage after stage, in whole nanoseconds.
+[[nodiscard]] inline std::uint64_t nanoseconds(const std::array<std::vector<LinkTraffic>, 3>& stages,
+                                               const LinkRates& rates) {
+  std::uint64_t sum = 0;
+  for (const std::vector<LinkTraffic>& stage : stages) sum += nanoseconds(stage, rates);
+  return sum;
 }
 
 /// Stage after stage.

@@ -67,6 +67,24 @@ inline void add_link_traffic(const ExchangePlan& plan, const Topology& topology,
   return ranks;
 }
 
+/// The same in whole nanoseconds, term by term: what decisions are made by, so that no compiler's rounding matters.
+[[nodiscard]] inline std::uint64_t nanoseconds(const LinkTraffic& rank, Link link, const LinkRates& rates) {
+  const auto l = static_cast<std::size_t>(link);
+  const std::uint64_t bytes = std::max(rank.sent[l], rank.received[l]);
+  if (bytes == 0) return 0;
+  const auto whole = [](double seconds) { return static_cast<std::uint64_t>(std::clamp(seconds * 1e9, 0.0, 1e18)); };
+  const double carried = static_cast<double>(bytes) / rates.bandwidth[l];
+  return whole(rates.base_seconds) + rank.peers[l] * whole(rates.peer_seconds) + whole(carried);
+}
+[[nodiscard]] inline std::uint64_t nanoseconds(std::span<const LinkTraffic> ranks, const LinkRates& rates) {
+  std::uint64_t longest = 0;
+  for (const LinkTraffic& rank : ranks) {
+    longest =
+        std::max({longest, nanoseconds(rank, Link::intra_node, rates), nanoseconds(rank, Link::inter_node, rates)});
+  }
+  return longest;
+}
+
 /// Until the last rank has all its bytes.
 [[nodiscard]] inline double seconds(std::span<const LinkTraffic> ranks, const LinkRates& rates) {
   double longest = 0;

@@ -1,9 +1,10 @@
 // Step plans and rank views as JSON and as CBOR (RFC 8949), the same document in both.
 //
 // A plan stores what determines it: items, ranks before and after every exchange, lengths by field. Reading it back
-// builds layouts and exchanges anew and compares the fingerprint, so that a file which was cut, edited or made by
-// another version is refused. docs/schemas/step_plan.schema.json and rank_view.schema.json describe the documents.
-// Complexity: O(size). Throws InvalidInput naming the place in the document.
+// builds layouts and exchanges anew and compares the fingerprint of all that ranks act by, so that a file which was
+// cut, edited there or made by another version is refused; costs, bounds and solvers' names are taken as they stand.
+// docs/schemas/step_plan.schema.json and rank_view.schema.json describe the documents. Complexity: O(size). Throws
+// InvalidInput naming the place in the document.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -153,7 +154,8 @@ namespace detail {
                         {"pack_length", stage.pack_length},
                         {"unpack", stage.unpack},
                         {"unpack_length", stage.unpack_length},
-                        {"sequence_position", stage.sequence_position}});
+                        {"sequence_position", stage.sequence_position},
+                        {"target_slot", stage.target_slot}});
     }
     json["routes"].push_back({{"from", route.from}, {"to", route.to}, {"stages", std::move(stages)}});
   }
@@ -259,6 +261,17 @@ inline constexpr std::uint64_t any64 = std::numeric_limits<std::uint64_t>::max()
     node.at("rank_before").refuse("differs from where the items are");
   }
   const auto after = node.at("rank_after").numbers_of<std::uint32_t>(before.size(), plan.ranks() - 1);
+  const PhasePlan& items = item_phase(plan, route);
+  const bool to_llm = !route.is_input() && route.to + 1 == plan.phases.size();
+  if (to_llm && items.position.size() != before.size()) {
+    node.at("from").refuse("\"" + items.phase + "\" lacks positions in the LLM's sequence");
+  }
+  for (std::size_t i = 0; i < after.size(); ++i) {
+    const std::uint32_t wanted = route.is_input() ? items.assignment.rank_of[i]
+                                 : to_llm         ? plan.llm().assignment.rank_of[items.sample_of[i]]
+                                                  : after[i];
+    if (after[i] != wanted) node.at("rank_after").refuse("differs from where the items are needed");
+  }
   const Layout from = layout(before, plan.ranks());
   std::vector<Payload> payload;
   const Node fields = node.at("fields");
@@ -322,6 +335,10 @@ class DepthGuard : public nlohmann::json_sax<Json> {
   for (std::size_t p = 0; p < phases.size(); ++p) {
     plan.phases.push_back(detail::read_phase(phases.at(p), plan.samples.size(), plan.ranks()));
   }
+  const PhasePlan& llm = plan.llm();
+  bool one_each = llm.sample_of.size() == plan.samples.size();
+  for (std::size_t i = 0; one_each && i < llm.sample_of.size(); ++i) one_each = llm.sample_of[i] == i;
+  if (!one_each) phases.at(phases.size() - 1).at("sample_of").refuse("must list every sample once: the LLM comes last");
   const detail::Node routes = node.at("routes");
   for (std::size_t r = 0; r < routes.size(); ++r) plan.routes.push_back(detail::read_route(routes.at(r), plan));
   const detail::Node loss = node.at("loss");
@@ -329,6 +346,14 @@ class DepthGuard : public nlohmann::json_sax<Json> {
     return loss.at(key).numbers_of<std::uint64_t>(plan.ranks(), detail::any64);
   };
   plan.loss = {by_rank("tokens"), by_rank("supervised"), by_rank("samples")};
+  std::vector<std::uint64_t> tokens(plan.ranks(), 0);
+  std::vector<std::uint64_t> samples(plan.ranks(), 0);
+  for (std::size_t i = 0; i < llm.length.size(); ++i) {
+    tokens[llm.assignment.rank_of[i]] += llm.length[i];
+    ++samples[llm.assignment.rank_of[i]];
+  }
+  if (tokens != plan.loss.tokens) loss.at("tokens").refuse("differs from the lengths in the LLM's layout");
+  if (samples != plan.loss.samples) loss.at("samples").refuse("differs from the LLM's layout");
   plan.hash = plan.fingerprint();
   if (node.at("plan_hash").text() != hex(plan.hash)) {
     node.at("plan_hash")

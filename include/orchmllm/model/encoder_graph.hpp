@@ -92,8 +92,8 @@ namespace detail {
 [[nodiscard]] inline std::optional<ModelFault> find_fault(const Mllm& model) {
   for (std::size_t e = 0; e < model.encoders.size(); ++e) {
     const Encoder& encoder = model.encoders[e];
-    if (encoder.phase.empty() || encoder.phase == llm_phase) {
-      return ModelFault{e, "phase", "must be a name other than llm"};
+    if (encoder.phase.empty() || encoder.phase == llm_phase || encoder.phase == "home") {
+      return ModelFault{e, "phase", "must be a name other than llm and home"};
     }
     if (detail::encoder_named(model, encoder.phase) != e) {
       return ModelFault{e, "phase",

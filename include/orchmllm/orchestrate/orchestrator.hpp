@@ -145,16 +145,18 @@ inline void solve_phase(PhasePlan& plan, Items& items, const PhaseProblem& probl
       solved = problem.move(topology, options.tolerance);
       break;
   }
-  // A layout that balancing does not improve stays as it is: nothing moves. Items without tokens stay too.
-  if (solved.max_cost() >= balance::largest(home_cost)) {
-    solved.rank_of = problem.home;
-    solved.solver = "home";
-  }
-  for (std::size_t g = 0; g < problem.groups.size(); ++g) {
+  // Items without tokens stay where they are, unless padding makes them cost where others are long.
+  for (std::size_t g = 0; adds_up(problem.cost) && g < problem.groups.size(); ++g) {
     if (problem.groups[g].longest == 0) solved.rank_of[g] = problem.home[g];
   }
+  solved.rank_cost = problem.rank_costs(solved.rank_of, ranks);
+  // A layout that balancing does not improve stays as it is: nothing moves.
+  if (solved.max_cost() >= balance::largest(home_cost)) {
+    solved.rank_of = problem.home;
+    solved.rank_cost = home_cost;
+    solved.solver = "home";
+  }
   plan.assignment = std::move(solved);
-  plan.assignment.rank_cost = problem.rank_costs(plan.assignment.rank_of, ranks);
   std::vector<std::uint32_t> rank_of(items.sample_of.size());
   for (std::size_t g = 0; g + 1 < starts.size(); ++g) {
     std::fill(rank_of.begin() + starts[g], rank_of.begin() + starts[g + 1], plan.assignment.rank_of[g]);
@@ -182,18 +184,47 @@ inline void lay_out(PhasePlan& plan, std::uint32_t ranks) {
   }
 }
 
+/// Throws InvalidInput for samples, home ranks or lengths that do not fit together.
+inline void require_batch(const Mllm& model, const PhaseLengths& lengths, std::span<const std::uint32_t> samples,
+                          std::span<const std::uint32_t> home_rank, std::uint32_t ranks) {
+  if (samples.size() != home_rank.size()) {
+    throw InvalidInput(std::to_string(samples.size()) + " samples, but home ranks for " +
+                       std::to_string(home_rank.size()));
+  }
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    if (samples[i] >= lengths.samples()) {
+      throw InvalidInput("sample " + std::to_string(samples[i]) + ", but there are lengths of " +
+                         std::to_string(lengths.samples()) + " samples");
+    }
+    if (home_rank[i] >= ranks) {
+      throw InvalidInput("the home of sample " + std::to_string(i) + " is rank " + std::to_string(home_rank[i]) +
+                         ", but there are " + std::to_string(ranks) + " ranks");
+    }
+  }
+  if (!samples.empty() && lengths.encoders.size() != model.encoders.size()) {
+    throw InvalidInput("lengths of " + std::to_string(lengths.encoders.size()) + " encoders, but model " + model.name +
+                       " has " + std::to_string(model.encoders.size()));
+  }
+}
+
 /// What plan_step() works on.
 class StepPlanner {
  public:
   StepPlanner(const Mllm& model, const PhaseLengths& lengths, StepPlan& plan, const StepOptions& options)
       : model_(model), lengths_(lengths), plan_(plan), options_(options), encoders_(model.encoders.size()) {
+    const auto& [intra, inter] = options.rates.bandwidth;
+    if (options.schedule == ExchangeSchedule::automatic && !(intra > 0 && inter > 0)) {
+      throw InvalidInput("automatic exchanges need the bandwidths of both links, above 0");
+    }
     for (const auto& [name, unused] : options.phases) {
       if (encoder_named(model, name) == encoders_) {
         throw InvalidInput("options for phase \"" + name + "\", but model " + model.name + " has no such encoder");
       }
     }
     for (std::size_t e = 0; e < encoders_; ++e) {
-      items_.push_back(encoder_items(lengths.encoders[e], feeds_llm(model.encoders[e]), plan.samples));
+      const EncoderLengths none;
+      const EncoderLengths& encoder = plan.samples.empty() ? none : lengths.encoders[e];
+      items_.push_back(encoder_items(encoder, feeds_llm(model.encoders[e]), plan.samples));
     }
     items_.push_back(llm_items(lengths, plan.samples));
     plan.phases.resize(encoders_ + 1);
@@ -355,8 +386,8 @@ class StepPlanner {
   }
 
   [[nodiscard]] bool sooner(const HierarchicalExchange& stages, const ExchangePlan& direct) const {
-    return seconds(link_traffic(stages, plan_.topology), options_.rates) <
-           seconds(link_traffic(direct, plan_.topology), options_.rates);
+    return nanoseconds(link_traffic(stages, plan_.topology), options_.rates) <
+           nanoseconds(link_traffic(direct, plan_.topology), options_.rates);
   }
 
   void count_losses() {
@@ -391,10 +422,7 @@ class StepPlanner {
                                         std::vector<std::uint32_t> samples, std::vector<std::uint32_t> home_rank,
                                         const Topology& topology, const StepOptions& options = {}) {
   validate(model);
-  if (samples.size() != home_rank.size()) {
-    throw InvalidInput(std::to_string(samples.size()) + " samples, but home ranks for " +
-                       std::to_string(home_rank.size()));
-  }
+  detail::require_batch(model, lengths, samples, home_rank, topology.ranks());
   StepPlan plan{topology, std::move(samples), std::move(home_rank), {}, {}, {}, 0};
   detail::StepPlanner(model, lengths, plan, options).run();
   plan.hash = plan.fingerprint();

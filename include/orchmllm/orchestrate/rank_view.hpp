@@ -1,10 +1,11 @@
 // What one rank needs of a step plan: a few kilobytes, whatever the number of ranks.
 //
-// Slots are local: the rank's items of a phase, numbered from 0 in the order of the layout. `pack` lists the slots in
-// the order of the send buffers, `unpack` those in the order of the receive buffers; runs follow one another without
-// gaps, so offsets are running sums of their elements. LLM sequences are packed sample after sample; an encoder output
-// is written at its `sequence_position`, text fills the rest in order.
-// Complexity: O(items and peers of the rank). Guarantee: verify() of all ranks' views holds for every valid plan.
+// Slots are local: the rank's items of a phase, numbered from 0 in the order of the layout; before a route from home,
+// and after one into the LLM or another encoder, the items that the route carries, in order of sample and unit. `pack`
+// lists the slots in the order of the send buffers, `unpack` those in the order of the receive buffers; runs follow one
+// another without gaps, so offsets are running sums of their elements. LLM sequences are packed sample after sample; an
+// encoder output is written at its `sequence_position`, text fills the rest in order. Complexity: O(items and peers of
+// the rank). Guarantee: verify() of all ranks' views holds for every valid plan.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -34,7 +35,7 @@ struct PeerRun {
 /// One rank's part of one all-to-all.
 struct ExchangeView {
   std::vector<Field> fields;
-  std::vector<PeerRun> sends;     ///< by receiver; send to those above the rank first, then from 0, itself last
+  std::vector<PeerRun> sends;     ///< by receiver, in the order of the send buffers
   std::vector<PeerRun> receives;  ///< by sender
   std::vector<std::uint32_t> pack;
   std::vector<std::uint32_t> unpack;
@@ -42,6 +43,8 @@ struct ExchangeView {
   std::vector<std::vector<std::uint32_t>> unpack_length;  ///< field → length of every unpacked item
   /// Encoder outputs that reach the LLM: where every unpacked item begins in the rank's LLM sequence; else empty.
   std::vector<std::uint64_t> sequence_position;
+  /// Encoder outputs that reach another encoder: the slot there of the unit made from every unpacked item; else empty.
+  std::vector<std::uint32_t> target_slot;
   bool identity = false;  ///< on all ranks: nothing to send, nothing to copy
 
   friend bool operator==(const ExchangeView&, const ExchangeView&) = default;
@@ -86,8 +89,14 @@ namespace detail {
   view.pack_length.resize(plan.fields());
   view.unpack_length.resize(plan.fields());
   for (const Payload& payload : plan.payload) view.fields.push_back(payload.field);
+  // Items without an element are left out: where a stage does not concern an item, it must not write its slot.
+  const auto has_elements = [&](std::uint32_t slot) {
+    return std::any_of(plan.payload.begin(), plan.payload.end(), [&](const Payload& p) { return p.length[slot] > 0; });
+  };
   const auto run = [&](std::uint32_t t, std::uint32_t peer) {
-    PeerRun result{peer, plan.transfers[t].items, {}};
+    PeerRun result{peer, 0, {}};
+    const auto first = plan.pack.begin() + plan.transfers[t].first_packed;
+    result.items = static_cast<std::uint32_t>(std::count_if(first, first + plan.transfers[t].items, has_elements));
     for (std::size_t f = 0; f < plan.fields(); ++f) result.elements.push_back(plan.part(t, f).elements);
     return result;
   };
@@ -96,6 +105,7 @@ namespace detail {
     view.sends.push_back(run(t, transfer.to));
     for (std::uint32_t i = 0; i < transfer.items; ++i) {
       const std::uint32_t slot = plan.pack[transfer.first_packed + i];
+      if (!has_elements(slot)) continue;
       view.pack.push_back(slot - plan.moves.first_before[rank]);
       for (std::size_t f = 0; f < plan.fields(); ++f) view.pack_length[f].push_back(plan.payload[f].length[slot]);
     }
@@ -104,8 +114,9 @@ namespace detail {
     const Transfer& transfer = plan.transfers[t];
     view.receives.push_back(run(t, transfer.from));
     for (std::uint32_t i = 0; i < transfer.items; ++i) {
-      view.unpack.push_back(plan.unpack[transfer.first_unpacked + i] - plan.moves.first_after[rank]);
       const std::uint32_t slot = plan.pack[transfer.first_packed + i];
+      if (!has_elements(slot)) continue;
+      view.unpack.push_back(plan.unpack[transfer.first_unpacked + i] - plan.moves.first_after[rank]);
       for (std::size_t f = 0; f < plan.fields(); ++f) view.unpack_length[f].push_back(plan.payload[f].length[slot]);
     }
   }
@@ -153,6 +164,35 @@ namespace detail {
   return position;
 }
 
+/// Slot after (local) of a route into an encoder → slot (local) of the unit there that is made from the item: units of
+/// a sample follow those of its producers, producer by producer.
+[[nodiscard]] inline std::vector<std::uint32_t> target_slots(const StepPlan& plan, const Route& route,
+                                                             std::uint32_t rank) {
+  const auto first_of = [](const PhasePlan& phase, std::uint32_t sample) {
+    const auto first = std::lower_bound(phase.sample_of.begin(), phase.sample_of.end(), sample);
+    return static_cast<std::uint32_t>(first - phase.sample_of.begin());
+  };
+  const ExchangePlan& exchange = route.exchange;
+  const PhasePlan& producer = plan.phases[route.from];
+  const PhasePlan& consumer = plan.phases[route.to];
+  std::vector<std::uint32_t> target(exchange.moves.first_after[rank + 1] - exchange.moves.first_after[rank], 0);
+  for (const std::uint32_t t : exchange.receives(rank)) {
+    const Transfer& transfer = exchange.transfers[t];
+    for (std::uint32_t i = 0; i < transfer.items; ++i) {
+      const std::uint32_t item = producer.layout.item_at[exchange.pack[transfer.first_packed + i]];
+      const std::uint32_t sample = producer.sample_of[item];
+      std::uint32_t unit = first_of(consumer, sample) + item - first_of(producer, sample);
+      for (const Route& other : plan.routes) {
+        if (other.is_input() || other.to != route.to || other.from >= route.from) continue;
+        unit += first_of(plan.phases[other.from], sample + 1) - first_of(plan.phases[other.from], sample);
+      }
+      const std::uint32_t slot = exchange.unpack[transfer.first_unpacked + i] - exchange.moves.first_after[rank];
+      target[slot] = consumer.layout.slot_of[unit] - consumer.layout.first[rank];
+    }
+  }
+  return target;
+}
+
 [[nodiscard]] inline RouteView route_view(const StepPlan& plan, const Route& route, std::uint32_t rank) {
   RouteView view{route.is_input() ? "home" : plan.phases[route.from].phase, plan.phases[route.to].phase, {}};
   if (route.stages) {
@@ -160,7 +200,16 @@ namespace detail {
   } else {
     view.stages.push_back(exchange_view(route.exchange, rank));
   }
-  if (route.is_input() || route.to + 1 != plan.phases.size()) return view;
+  if (route.is_input()) return view;
+  if (route.to + 1 != plan.phases.size()) {
+    const std::vector<std::uint32_t> target = target_slots(plan, route, rank);
+    for (const std::size_t arrives : {std::size_t{0}, view.stages.size() - 1}) {
+      ExchangeView& stage = view.stages[arrives];
+      stage.target_slot.clear();
+      for (const std::uint32_t slot : stage.unpack) stage.target_slot.push_back(target[slot]);
+    }
+    return view;
+  }
   const std::vector<std::uint64_t> position = sequence_positions(plan, route, rank);
   for (const std::size_t arrives : {std::size_t{0}, view.stages.size() - 1}) {
     ExchangeView& stage = view.stages[arrives];
@@ -204,7 +253,18 @@ inline void require_same_step(const RankView& view, std::uint32_t rank, const Ra
   }
   for (std::size_t r = 0; r < view.routes.size(); ++r) {
     const RouteView& route = view.routes[r];
-    if (route.stages.size() == first.routes[r].stages.size()) continue;
+    const RouteView& other = first.routes[r];
+    if (route.from != other.from || route.to != other.to) {
+      throw InvalidInput(name + " runs " + route.from + " -> " + route.to + " where rank 0 runs " + other.from +
+                         " -> " + other.to);
+    }
+    for (std::size_t s = 0; s < std::min(route.stages.size(), other.stages.size()); ++s) {
+      if (route.stages[s].fields == other.stages[s].fields && route.stages[s].identity == other.stages[s].identity) {
+        continue;
+      }
+      throw InvalidInput(name + " carries other fields than rank 0 in " + route.from + " -> " + route.to);
+    }
+    if (route.stages.size() == other.stages.size()) continue;
     throw InvalidInput(name + " runs " + route.from + " -> " + route.to + " in " + std::to_string(route.stages.size()) +
                        " stages, rank 0 in " + std::to_string(first.routes[r].stages.size()));
   }

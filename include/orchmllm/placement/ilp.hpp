@@ -2,7 +2,7 @@
 //
 // Binary x[batch, node], every batch on one node, every node filled. `total` minimises the bytes between nodes,
 // `bottleneck` the largest volume that a node sends or receives. Bytes enter the program as multiples of the largest
-// batch, so that its numbers stay near one; the result is recomputed in bytes.
+// batch, so that its numbers stay below a million; the result is recomputed in bytes.
 // Complexity: exponential in the worst case; a time limit gives the best placement found. Guarantee: `proved_optimal`
 // says whether lp_solve proved it within `gap` and one such unit. Throws Infeasible if the time limit passes before any
 // placement is found. Needs lp_solve 5.5 (target orchmllm::ilp). Source: OrchMLLM (arXiv 2503.23830), node-wise
@@ -71,7 +71,12 @@ class IntegerProgram {
   /// batch → node, and whether it is proved optimal.
   std::pair<std::vector<std::uint32_t>, bool> solve() {
     const int status = ::solve(program_.get());
-    if (status != OPTIMAL && status != SUBOPTIMAL) {
+    if (status != OPTIMAL && status != SUBOPTIMAL && status != TIMEOUT) {
+      throw Error("lp_solve failed on " + std::to_string(batches_) + " batches and " + std::to_string(places_) +
+                      " nodes (status " + std::to_string(status) + "); use the flow solver",
+                  1);
+    }
+    if (status == TIMEOUT) {
       throw Infeasible("lp_solve found no placement of " + std::to_string(batches_) + " batches on " +
                        std::to_string(places_) + " nodes (status " + std::to_string(status) +
                        "); allow more time, or use the flow solver");
