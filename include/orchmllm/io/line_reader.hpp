@@ -143,7 +143,7 @@ class ByteWindow {
   [[nodiscard]] const std::string& error() const { return source_.error(); }
 
  private:
-  static constexpr std::size_t initial_bytes = std::size_t{1} << 20U;
+  static constexpr std::size_t initial_bytes = std::size_t{1} << 16U;  ///< doubles for longer records
 
   ByteSource source_;
   std::vector<char> buffer_;
