@@ -439,7 +439,7 @@ TEST_CASE("graphs that cannot run in the model's order are refused") {
           "name of "
           "its own");
   refused(changed([](Encoders& e) { e[1].phase = "llm"; }),
-          R"(model plain, encoder 2 ("llm"): phase must be a name other than llm)");
+          R"(model plain, encoder 2 ("llm"): phase must be a name other than llm and home)");
   refused(changed([](Encoders& e) { e[2].transformer.hidden = 500; }),
           "model plain, encoder 1 (\"vision\"): feeds names \"fusion\" of width 500, but the connector's output has "
           "1000: all "
