@@ -519,7 +519,7 @@ class Scan(unittest.TestCase):
         for name, data in (("huge.png", huge), ("zero.png", zero), ("wide.gif", wide)):
             self.write(f"in/{name}", data)
         self.write("in/large.png", sized((900_000).to_bytes(4, "big") * 2))
-        self.assertEqual(self.good(self.folder / "in"), [{"id": "large", "images": [[900_000, 900_000]]},
+        self.assertEqual(self.good(self.folder / "in"), [{"id": "large", "text": 0, "images": [[900_000, 900_000]]},
                                                          {"id": "wide", "text": 0, "images": [[65535, 65535]]}])
 
     def test_playlists_open_nothing(self):
