@@ -7,6 +7,8 @@
 #include <string>
 
 #include "orchmllm/io/trace.hpp"
+#include "orchmllm/model/encoder_graph.hpp"
+#include "orchmllm/model/phase_lengths.hpp"
 #include "orchmllm/sim/cluster.hpp"
 #include "orchmllm/sim/model_file.hpp"
 #include "orchmllm/sim/workload.hpp"
