@@ -50,7 +50,7 @@ class Bucket {
   }
 
   /// Writes the lines in the order of their keys.
-  void drain(TraceWriter& writer, SampleProgress& progress) {
+  void drain(io::TraceWriter& writer, SampleProgress& progress) {
     struct Line {
       std::uint64_t key;
       std::uint64_t begin;
@@ -71,7 +71,7 @@ class Bucket {
     std::sort(lines.begin(), lines.end(),
               [](const Line& a, const Line& b) { return a.key != b.key ? a.key < b.key : a.begin < b.begin; });
     for (const Line& line : lines) {
-      writer.add(std::string_view(text).substr(line.begin, line.size));
+      writer.write_line(std::string_view(text).substr(line.begin, line.size));
       progress.step();
     }
     file_.reset();
@@ -101,7 +101,8 @@ void shuffle(const std::string& in, const std::string& out, std::uint64_t seed, 
     throw InvalidInput(fmt::format("{}: {} MiB do not fit into {} buckets of the given memory, expected --memory {}",
                                    in, needed >> 20U, most_buckets, 1 + (needed / most_buckets * 4 / 3 >> 20U)));
   }
-  TraceWriter writer(out, derived_metadata(summary, fmt::format("shuffled with seed {}", seed), summary.info.samples));
+  io::TraceWriter writer(out,
+                         derived_metadata(summary, fmt::format("shuffled with seed {}", seed), summary.info.samples));
   std::vector<Bucket> parts;
   for (std::uint64_t i = 0; i < buckets; ++i) parts.emplace_back(out);
   {

@@ -43,8 +43,8 @@ void add_head(CLI::App& trace) {
       for (std::uint64_t i = 0; i < samples && reader.next(); ++i) fmt::print("{}\n", reader.line());
       return;
     }
-    TraceWriter writer(options->out, metadata);
-    for (std::uint64_t i = 0; i < samples && reader.next(); ++i) writer.add(reader.line());
+    io::TraceWriter writer(options->out, metadata);
+    for (std::uint64_t i = 0; i < samples && reader.next(); ++i) writer.write_line(reader.line());
     writer.commit();
   });
 }
@@ -71,7 +71,7 @@ void add_sample(CLI::App& trace) {
                                      summary.info.samples, options->samples));
     }
     const std::string how = fmt::format("{} samples drawn with seed {}", options->samples, options->seed);
-    TraceWriter writer(options->out, derived_metadata(summary, how, options->samples));
+    io::TraceWriter writer(options->out, derived_metadata(summary, how, options->samples));
     io::TraceReader reader(options->in);
     SampleProgress progress("drawing from " + options->in, summary.info.samples);
     // Selection sampling (Knuth, The Art of Computer Programming, volume 2, algorithm S).
@@ -81,7 +81,7 @@ void add_sample(CLI::App& trace) {
     for (; wanted > 0 && reader.next(); --left) {
       progress.step();
       if (random.below(left) >= wanted) continue;
-      writer.add(reader.line());
+      writer.write_line(reader.line());
       --wanted;
     }
     writer.commit();
@@ -177,16 +177,16 @@ void add_split(CLI::App& trace) {
 
     const TraceSummary summary = summarise(options->in);
     std::vector<std::uint64_t> left = shares_of(summary.info.samples, weights);
-    std::vector<std::unique_ptr<TraceWriter>> writers;
+    std::vector<std::unique_ptr<io::TraceWriter>> writers;
     for (std::size_t i = 0; i < names.size(); ++i) {
       const std::string how = fmt::format("part {} of {}, seed {}", i, names.size(), options->seed);
-      writers.push_back(std::make_unique<TraceWriter>(names[i], derived_metadata(summary, how, left[i])));
+      writers.push_back(std::make_unique<io::TraceWriter>(names[i], derived_metadata(summary, how, left[i])));
     }
     io::TraceReader reader(options->in);
     SampleProgress progress("splitting " + options->in, summary.info.samples);
     Random random(options->seed);
     while (reader.next()) {
-      writers[draw_from(left, random)]->add(reader.line());
+      writers[draw_from(left, random)]->write_line(reader.line());
       progress.step();
     }
     for (auto& writer : writers) writer->commit();
@@ -277,14 +277,14 @@ void add_mix(CLI::App& trace) {
     metadata["kind"] = inference ? "inference" : "training";
     metadata["samples"] = samples;
 
-    TraceWriter writer(options->out, metadata.dump() + "\n");
+    io::TraceWriter writer(options->out, metadata.dump() + "\n");
     std::vector<std::unique_ptr<io::TraceReader>> readers;
     for (const std::string& path : in) readers.push_back(std::make_unique<io::TraceReader>(path));
     SampleProgress progress("mixing " + options->out, samples);
     MixOrder draws = order;
     while (const auto whose = draws.next()) {
       if (!readers[*whose]->next()) throw InvalidInput(in[*whose] + ": changed while it was read");
-      writer.add(readers[*whose]->line());
+      writer.write_line(readers[*whose]->line());
       progress.step();
     }
     writer.commit();

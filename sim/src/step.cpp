@@ -166,9 +166,8 @@ class StepBuilder {
   }
 
   [[nodiscard]] static Route way_back(const Route& route) {
-    Route back{route.from, route.to, inverse(route.exchange), {}};
-    if (route.stages) back.stages = inverse(*route.stages);
-    return back;
+    if (route.stages) return {route.from, route.to, {}, inverse(*route.stages)};
+    return {route.from, route.to, inverse(route.exchange), {}};
   }
 
   /// What an exchange puts on every rank's links, stage after stage.

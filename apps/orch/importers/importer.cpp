@@ -19,19 +19,6 @@ constexpr std::array<const Importer*, 14> table{&azure,  &csv,           &energo
                                                 &lhotse, &llama_factory, &llava,   &mooncake, &ms_swift,
                                                 &nemo,   &omnibal,       &qwen_vl, &servegen};
 
-void clear(Sample& sample) {
-  sample.id.clear();
-  sample.task.clear();
-  sample.text = 0;
-  sample.supervised.reset();
-  sample.images.clear();
-  sample.audio.clear();
-  sample.video.clear();
-  sample.tokens.clear();
-  sample.order.clear();
-  sample.arrival_seconds.reset();
-}
-
 /// A trace's limits, for what the readers of single values cannot see.
 void check(const Sample& sample) {
   const auto check_count = [](std::size_t count, const char* what) {
@@ -149,7 +136,7 @@ bool Import::guarded(const Place& place, const std::function<void()>& call) {
 }
 
 void Import::record(const Place& place, std::string_view task, const std::function<void(Sample&)>& build) {
-  clear(sample_);
+  io::detail::clear_sample(sample_);
   sample_.task = task;
   const bool complete = guarded(place, [&] {
     build(sample_);

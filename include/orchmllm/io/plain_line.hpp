@@ -23,8 +23,8 @@
 
 namespace orch::io::detail {
 
-/// Makes a sample empty; lists of counted units keep their memory in `spare`.
-inline void clear_sample(Sample& sample, std::vector<CountedUnits>& spare) {
+/// Makes a sample empty; its lists keep their memory.
+inline void clear_sample(Sample& sample) {
   sample.id.clear();
   sample.task.clear();
   sample.text = 0;
@@ -32,12 +32,17 @@ inline void clear_sample(Sample& sample, std::vector<CountedUnits>& spare) {
   sample.images.clear();
   sample.audio.clear();
   sample.video.clear();
-  for (CountedUnits& counted : sample.tokens) {
-    if (spare.size() < max_phases) spare.push_back(std::move(counted));
-  }
   sample.tokens.clear();
   sample.order.clear();
   sample.arrival_seconds.reset();
+}
+
+/// The same; lists of counted units keep their memory in `spare`.
+inline void clear_sample(Sample& sample, std::vector<CountedUnits>& spare) {
+  for (CountedUnits& counted : sample.tokens) {
+    if (spare.size() < max_phases) spare.push_back(std::move(counted));
+  }
+  clear_sample(sample);
 }
 
 class PlainLine {

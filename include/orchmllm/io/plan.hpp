@@ -49,10 +49,7 @@ namespace detail {
 /// Where a route's items are before it.
 [[nodiscard]] inline std::vector<std::uint32_t> rank_before(const StepPlan& plan, const Route& route) {
   const PhasePlan& phase = item_phase(plan, route);
-  if (!route.is_input()) return phase.assignment.rank_of;
-  std::vector<std::uint32_t> ranks;
-  for (const std::uint32_t sample : phase.sample_of) ranks.push_back(plan.home_rank[sample]);
-  return ranks;
+  return route.is_input() ? home_of_items(plan, phase) : phase.assignment.rank_of;
 }
 
 [[nodiscard]] inline Json route_json(const StepPlan& plan, const Route& route) {
@@ -346,14 +343,9 @@ class DepthGuard : public nlohmann::json_sax<Json> {
     return loss.at(key).numbers_of<std::uint64_t>(plan.ranks(), detail::any64);
   };
   plan.loss = {by_rank("tokens"), by_rank("supervised"), by_rank("samples")};
-  std::vector<std::uint64_t> tokens(plan.ranks(), 0);
-  std::vector<std::uint64_t> samples(plan.ranks(), 0);
-  for (std::size_t i = 0; i < llm.length.size(); ++i) {
-    tokens[llm.assignment.rank_of[i]] += llm.length[i];
-    ++samples[llm.assignment.rank_of[i]];
-  }
-  if (tokens != plan.loss.tokens) loss.at("tokens").refuse("differs from the lengths in the LLM's layout");
-  if (samples != plan.loss.samples) loss.at("samples").refuse("differs from the LLM's layout");
+  const LossCounts counted = loss_counts(llm, plan.ranks());
+  if (counted.tokens != plan.loss.tokens) loss.at("tokens").refuse("differs from the lengths in the LLM's layout");
+  if (counted.samples != plan.loss.samples) loss.at("samples").refuse("differs from the LLM's layout");
   plan.hash = plan.fingerprint();
   if (node.at("plan_hash").text() != hex(plan.hash)) {
     node.at("plan_hash")

@@ -154,7 +154,7 @@ inline void append_sample(std::string& out, const Sample& sample) {
 class TraceWriter {
  public:
   /// Of `info` the fields that are set are written: name, source, license, kind, samples_stated.
-  TraceWriter(const std::string& path, const TraceInfo& info) : file_(path), out_("{\"orchmllm_trace\":1") {
+  TraceWriter(const std::string& path, const TraceInfo& info) : TraceWriter(path, "{\"orchmllm_trace\":1") {
     for (const auto& [key, value] : {std::pair<const char*, const std::string&>{"name", info.name},
                                      {"source", info.source},
                                      {"license", info.license},
@@ -167,8 +167,18 @@ class TraceWriter {
     out_ += "}\n";
   }
 
+  /// `metadata` is the first line with its end, or empty.
+  TraceWriter(const std::string& path, std::string metadata) : file_(path), out_(std::move(metadata)) {}
+
   void write(const Sample& sample) {
     append_sample(out_, sample);
+    if (out_.size() >= flush_bytes) flush();
+  }
+
+  /// A sample's line as it was read, without its end.
+  void write_line(std::string_view line) {
+    out_ += line;
+    out_ += '\n';
     if (out_.size() >= flush_bytes) flush();
   }
 

@@ -319,13 +319,6 @@ class StepPlanner {
     }
   }
 
-  [[nodiscard]] std::vector<std::uint32_t> home_of_items(std::size_t phase) const {
-    std::vector<std::uint32_t> ranks;
-    ranks.reserve(plan_.phases[phase].sample_of.size());
-    for (const std::uint32_t sample : plan_.phases[phase].sample_of) ranks.push_back(plan_.home_rank[sample]);
-    return ranks;
-  }
-
   void add_input(std::size_t phase) {
     const PhasePlan& plan = plan_.phases[phase];
     std::vector<Payload> payload;
@@ -338,7 +331,7 @@ class StepPlanner {
       payload.push_back({{"labels", token_id_bytes, 1}, at_home});
       add_route(Route::home, phase, rearrangement(home_, plan.layout), std::move(payload));
     } else if (has_raw_input(model_.encoders[phase])) {
-      const Layout home = layout(home_of_items(phase), plan_.ranks());
+      const Layout home = layout(home_of_items(plan_, plan), plan_.ranks());
       const std::uint64_t elements = input_bytes_per_token(model_.encoders[phase]) / input_element_bytes;
       payload.push_back({{"input", input_element_bytes, elements}, by_slot(home, plan.length)});
       add_route(Route::home, phase, rearrangement(home, plan.layout), std::move(payload));
@@ -391,14 +384,9 @@ class StepPlanner {
   }
 
   void count_losses() {
-    const std::size_t ranks = plan_.ranks();
-    plan_.loss = {std::vector<std::uint64_t>(ranks, 0), std::vector<std::uint64_t>(ranks, 0),
-                  std::vector<std::uint64_t>(ranks, 0)};
+    plan_.loss = loss_counts(plan_.llm(), plan_.ranks());
     for (std::size_t i = 0; i < plan_.samples.size(); ++i) {
-      const std::uint32_t rank = plan_.llm().assignment.rank_of[i];
-      plan_.loss.tokens[rank] += plan_.llm().length[i];
-      plan_.loss.supervised[rank] += lengths_.supervised[plan_.samples[i]];
-      ++plan_.loss.samples[rank];
+      plan_.loss.supervised[plan_.llm().assignment.rank_of[i]] += lengths_.supervised[plan_.samples[i]];
     }
   }
 

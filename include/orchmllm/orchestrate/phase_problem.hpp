@@ -160,7 +160,7 @@ inline Assignment PhaseProblem::flat(std::uint32_t ranks, bool refine) const {
   return balance::greedy(detail::alone(*this), ranks);
 }
 
-/// Renames the ranks of a flat assignment so that batches meet their bytes.
+/// Renames the ranks of a flat assignment so that batches meet their bytes; rank costs are left to the caller.
 inline void PhaseProblem::place(Assignment& assignment, const Topology& topology, const Placer& placer) const {
   std::vector<std::uint32_t> from(pieces.size());
   std::vector<std::uint32_t> to(pieces.size());
@@ -172,7 +172,6 @@ inline void PhaseProblem::place(Assignment& assignment, const Topology& topology
   }
   const Placement placed = placer(traffic_matrix(from, to, bytes, topology.ranks()), topology);
   for (std::uint32_t& rank : assignment.rank_of) rank = placed.rank_of[rank];
-  assignment.rank_cost = rank_costs(assignment.rank_of, topology.ranks());
 }
 
 /// Within the tolerance of the bound, moving as few bytes as can be from where they are.

@@ -201,20 +201,18 @@ namespace detail {
     view.stages.push_back(exchange_view(route.exchange, rank));
   }
   if (route.is_input()) return view;
-  if (route.to + 1 != plan.phases.size()) {
-    const std::vector<std::uint32_t> target = target_slots(plan, route, rank);
+  // Items arrive in the only stage, or by the first (inside) and the last (scatter).
+  const auto place = [&](auto list, const auto& at) {
     for (const std::size_t arrives : {std::size_t{0}, view.stages.size() - 1}) {
       ExchangeView& stage = view.stages[arrives];
-      stage.target_slot.clear();
-      for (const std::uint32_t slot : stage.unpack) stage.target_slot.push_back(target[slot]);
+      (stage.*list).clear();
+      for (const std::uint32_t slot : stage.unpack) (stage.*list).push_back(at[slot]);
     }
-    return view;
-  }
-  const std::vector<std::uint64_t> position = sequence_positions(plan, route, rank);
-  for (const std::size_t arrives : {std::size_t{0}, view.stages.size() - 1}) {
-    ExchangeView& stage = view.stages[arrives];
-    stage.sequence_position.clear();
-    for (const std::uint32_t slot : stage.unpack) stage.sequence_position.push_back(position[slot]);
+  };
+  if (route.to + 1 == plan.phases.size()) {
+    place(&ExchangeView::sequence_position, sequence_positions(plan, route, rank));
+  } else {
+    place(&ExchangeView::target_slot, target_slots(plan, route, rank));
   }
   return view;
 }

@@ -97,6 +97,25 @@ struct StepPlan {
   }
 };
 
+/// item of `phase` → rank that drew its sample.
+[[nodiscard]] inline std::vector<std::uint32_t> home_of_items(const StepPlan& plan, const PhasePlan& phase) {
+  std::vector<std::uint32_t> ranks;
+  ranks.reserve(phase.sample_of.size());
+  for (const std::uint32_t sample : phase.sample_of) ranks.push_back(plan.home_rank[sample]);
+  return ranks;
+}
+
+/// What the LLM's layout says of losses: tokens and samples by rank; supervised tokens are 0.
+[[nodiscard]] inline LossCounts loss_counts(const PhasePlan& llm, std::uint32_t ranks) {
+  LossCounts counts{std::vector<std::uint64_t>(ranks, 0), std::vector<std::uint64_t>(ranks, 0),
+                    std::vector<std::uint64_t>(ranks, 0)};
+  for (std::size_t i = 0; i < llm.length.size(); ++i) {
+    counts.tokens[llm.assignment.rank_of[i]] += llm.length[i];
+    ++counts.samples[llm.assignment.rank_of[i]];
+  }
+  return counts;
+}
+
 /// What a route puts on links, in one direction.
 [[nodiscard]] inline Traffic traffic(const Route& route, const Topology& topology) {
   return route.stages ? traffic(*route.stages, topology) : traffic(route.exchange, topology);
