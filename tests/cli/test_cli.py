@@ -6,51 +6,16 @@
 import gzip
 import json
 import os
-import pathlib
 import subprocess
 import sys
-import tempfile
 import unittest
 
-try:
-    import jsonschema
-except ImportError:
-    jsonschema = None
-    print("SKIPPED: no python3-jsonschema; outputs are not checked against docs/schemas", file=sys.stderr)
+from program import DEMO, ORCH, SHARED, SOURCE, Run, check_schema, orch
 
-ORCH = pathlib.Path(sys.argv[1]).resolve()
-SOURCE = pathlib.Path(sys.argv[2]).resolve()
-DEMO = SOURCE / "traces" / "omni-demo.jsonl.gz"
-SHARED = pathlib.Path(os.environ.get("ORCHMLLM_SHARED", SOURCE.parent / "shared"))
 SMALL = ["--model", "mllm-10b", "--cluster", "h100-8x400g", "--gpus", "16", "--batch", "4", "--steps", "2"]
 
 
-def check_schema(name, document):
-    if jsonschema:
-        schema = json.loads((SOURCE / "docs" / "schemas" / f"{name}.schema.json").read_text())
-        jsonschema.validate(document, schema)
-
-
-def orch(*arguments):
-    return subprocess.run([ORCH, *map(str, arguments)], capture_output=True, text=True, timeout=300)
-
-
-class Cli(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def file(self, name, text):
-        path = self.folder / name
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return path
-
-    def good(self, *arguments):
-        result = orch(*arguments)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        return result.stdout
-
+class Cli(Run):
     def bad(self, code, message, *arguments):
         result = orch(*arguments)
         self.assertEqual(result.returncode, code, result.stdout + result.stderr)

@@ -9,17 +9,13 @@ import gzip
 import io
 import json
 import os
-import pathlib
 import sqlite3
-import subprocess
 import sys
 import tarfile
-import tempfile
 import unittest
 
-ORCH = pathlib.Path(sys.argv[1]).resolve()
-SOURCE = pathlib.Path(sys.argv[2]).resolve()
-SHARED = pathlib.Path(os.environ.get("ORCHMLLM_SHARED", SOURCE.parent / "shared"))
+from program import SHARED, Run, orch
+
 HEADS = SHARED / "formats"
 ESTIMATE = ["--tokens-per-word", "1.3"]
 FORMATS = ("azure csv energon internvl kaldi lhotse llama-factory llava mooncake ms-swift nemo omnibal qwen-vl "
@@ -29,23 +25,7 @@ if not HEADS.is_dir():
     print(f"SKIPPED: no {HEADS}; conversions of real files are not checked", file=sys.stderr)
 
 
-def orch(*arguments):
-    return subprocess.run([ORCH, *map(str, arguments)], capture_output=True, text=True, timeout=300)
-
-
-class Convert(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        self.out = self.folder / "out.jsonl"
-
-    def file(self, name, text):
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return path
-
+class Convert(Run):
     def convert(self, path, *options):
         """Metadata, samples and what was said of them."""
         result = orch("trace", "convert", *options, path, self.out)

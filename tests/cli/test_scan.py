@@ -24,21 +24,11 @@ try:
 except ImportError:
     print("SKIPPED: no python3-pil; nothing of trace scan is tested", file=sys.stderr)
     sys.exit(0)
-try:
-    import jsonschema
-except ImportError:
-    jsonschema = None
-    print("SKIPPED: no python3-jsonschema; reports are not checked against docs/schemas", file=sys.stderr)
+from program import ORCH, Run, check_schema, orch
 
-ORCH = pathlib.Path(sys.argv[1]).resolve()
-SOURCE = pathlib.Path(sys.argv[2]).resolve()
 FFMPEG = shutil.which("ffmpeg")
 if not FFMPEG:
     print("SKIPPED: no ffmpeg; sound and video of trace scan are not tested", file=sys.stderr)
-
-
-def orch(*arguments, **options):
-    return subprocess.run([ORCH, *map(str, arguments)], capture_output=True, text=True, timeout=300, **options)
 
 
 def scan(*arguments, **options):
@@ -151,7 +141,7 @@ def tar_bytes(members, mode="w", **options):
     return out.getvalue()
 
 
-class Scan(unittest.TestCase):
+class Scan(Run):
     @classmethod
     def setUpClass(cls):
         with tempfile.TemporaryDirectory() as folder:
@@ -159,18 +149,6 @@ class Scan(unittest.TestCase):
             cls.sounds = make_sounds(folder) if FFMPEG else {}
             cls.videos = make_videos(folder) if FFMPEG else {}
         cls.media = {name: made[0] for made_of in (cls.images, cls.sounds, cls.videos) for name, made in made_of.items()}
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        self.out = self.folder / "out.jsonl"
-
-    def write(self, name, data):
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data if isinstance(data, bytes) else data.encode())
-        return path
 
     def good(self, *arguments):
         """The samples of a scan; its trace is valid and its journal gone."""
@@ -195,8 +173,7 @@ class Scan(unittest.TestCase):
         result = scan(*arguments, "--out", self.out, "--report", self.folder / "report")
         self.assertEqual(result.returncode, 0, result.stderr)
         report = json.loads((self.folder / "report").read_text())
-        if jsonschema:
-            jsonschema.validate(report, json.loads((SOURCE / "docs/schemas/scan.schema.json").read_text()))
+        check_schema("scan", report)
         return report
 
     # --- numbers ------------------------------------------------------------------------------------------------
@@ -219,7 +196,7 @@ class Scan(unittest.TestCase):
 
     def test_numbers(self):
         for name, data in self.members():
-            self.write(f"in/{name}", data)
+            self.file(f"in/{name}", data)
         in_folder = self.good(self.folder / "in")
         self.check_numbers(in_folder)
         self.assertEqual(len(self.result.stderr.splitlines()), 1 if FFMPEG else 0, self.result.stderr)
@@ -229,7 +206,7 @@ class Scan(unittest.TestCase):
         else:
             print("SKIPPED: no zstd; .tar.zst shards are not tested", file=sys.stderr)
         for end, pack in ends.items():
-            shard = self.write(f"shard{end}", pack(tar_bytes(self.members())))
+            shard = self.file(f"shard{end}", pack(tar_bytes(self.members())))
             by_id = sorted(self.good(shard), key=lambda sample: sample["id"].encode())
             self.assertEqual(by_id, in_folder, end)
 
@@ -241,7 +218,7 @@ class Scan(unittest.TestCase):
 
     def test_pairs_in_shards(self):
         png, jpg = self.images["plain.png"][0], self.images["turned6.jpg"][0]
-        shard = self.write("a.tar", tar_bytes([
+        shard = self.file("a.tar", tar_bytes([
             ("./x/002.left.png", png), ("./x/002.right.jpg", jpg), ("./x/002.txt", b"two words"), ("./x/002.cls", b"1"),
             ("x/001.json", b'{"caption": "three words here", "key": 1}'), ("x/001.png", png),
             ("x/._001.png", b"resource fork"), ("003.txt", b"short"), ("003.json", b'{"caption": "not counted too"}'),
@@ -258,23 +235,23 @@ class Scan(unittest.TestCase):
 
     def test_returning_keys(self):
         png = self.images["plain.png"][0]
-        shard = self.write("a.tar", tar_bytes([("1.png", png), ("2.png", png), ("1.txt", b"late")]))
+        shard = self.file("a.tar", tar_bytes([("1.png", png), ("2.png", png), ("1.txt", b"late")]))
         self.assertEqual(len(self.good(shard, "--tokens-per-word", 1)), 3)
         self.assertIn("keys that come back later", self.result.stderr)
 
     def test_text(self):
         png = self.images["plain.png"][0]
         talk = {"conversations": [{"from": "human", "value": "<image>\nWhat is this?"}, {"from": "gpt", "value": "A cat."}]}
-        self.write("in/a.png", png)
-        self.write("in/a.json", json.dumps(talk))
-        self.write("in/b.txt", "\u00e9t\u00e9\u00a0x  two\n")
+        self.file("in/a.png", png)
+        self.file("in/a.json", json.dumps(talk))
+        self.file("in/b.txt", "\u00e9t\u00e9\u00a0x  two\n")
         self.bad("--tokens-per-word", self.folder / "in")
         self.assertEqual(os.listdir(self.folder), ["in"])
         samples = self.good(self.folder / "in", "--tokens-per-word", 1.5)
         self.assertEqual(samples, [{"id": "a", "text": 8, "images": [[64, 48]]}, {"id": "b", "text": 3}])
         self.assertEqual(self.good(self.folder / "in", "--tokens-per-word", 0), [{"id": "a", "text": 0, "images": [[64, 48]]}])
-        self.write("in/c.json", "[1, 2")
-        self.write("in/d.txt", "x " * (1 << 20))
+        self.file("in/c.json", "[1, 2")
+        self.file("in/d.txt", "x " * (1 << 20))
         self.assertEqual(len(self.good(self.folder / "in", "--tokens-per-word", 1)), 2)
         self.assertIn("c.json: is not JSON", self.result.stderr)
         self.assertIn("d.txt: is longer", self.result.stderr)
@@ -282,24 +259,24 @@ class Scan(unittest.TestCase):
     def test_folder_order_and_lists(self):
         png, gif = self.images["plain.png"][0], self.images["plain.gif"][0]
         for name in ("b/2.png", "b/2.gif", "b/10.png", "a.png", "a-1.png", "B.v2.png", "b.png", ".hidden.png", ".git/x.png"):
-            self.write(f"in/{name}", gif if name.endswith("gif") else png)
-        self.write("in/z.tar", tar_bytes([("t.png", png)]))
-        self.write("in/b/a.tar", tar_bytes([("s.png", png)]))
+            self.file(f"in/{name}", gif if name.endswith("gif") else png)
+        self.file("in/z.tar", tar_bytes([("t.png", png)]))
+        self.file("in/b/a.tar", tar_bytes([("s.png", png)]))
         ids = [sample["id"] for sample in self.good(self.folder / "in")]
         self.assertEqual(ids, ["B.v2", "a", "a-1", "b", "b/10", "b/2", "s", "t"])
         listed = [self.folder / "in/b/2.png", self.folder / "in/a.png", self.folder / "in/b/2.gif", self.folder / "in/z.tar",
                   self.folder / "in/b.png"]
-        list_file = self.write("list", "\n".join(map(str, listed)) + "\r\n\n")
+        list_file = self.file("list", "\n".join(map(str, listed)) + "\r\n\n")
         samples = self.good("--files", list_file)
         self.assertEqual([sample["id"].split("/in/")[-1] for sample in samples], ["b/2", "a", "t", "b"])
         self.assertEqual(samples[0]["images"], [[64, 48], [64, 48]])
 
     def test_same_for_any_jobs(self):
         for number in range(9):
-            self.write(f"in/s{number}.tar.gz", gzip.compress(tar_bytes(
+            self.file(f"in/s{number}.tar.gz", gzip.compress(tar_bytes(
                 [(f"{i}.jpg", self.images[f"turned{1 + (i + number) % 8}.jpg"][0]) for i in range(60)] + [("bad.png", b"no")])))
         for i in range(2500):
-            self.write(f"in/loose/{i}.gif", self.images["plain.gif"][0][:-1])
+            self.file(f"in/loose/{i}.gif", self.images["plain.gif"][0][:-1])
         outs = []
         for jobs in (1, 4, 3):
             self.good(self.folder / "in", "--jobs", jobs)
@@ -309,11 +286,11 @@ class Scan(unittest.TestCase):
         self.assertEqual(outs[0][0].count(b"\n"), 1 + 9 * 60 + 2500)
 
     def test_an_input_named_twice_counts_twice(self):
-        shard = self.write("a.tar", tar_bytes([("1.png", self.images["plain.png"][0])]))
+        shard = self.file("a.tar", tar_bytes([("1.png", self.images["plain.png"][0])]))
         self.assertEqual([sample["id"] for sample in self.good(shard, shard, "--jobs", 2)], ["1", "1"])
 
     def test_gzip_output(self):
-        self.write("in/a.png", self.images["plain.png"][0])
+        self.file("in/a.png", self.images["plain.png"][0])
         result = scan(self.folder / "in", "--out", self.folder / "t.jsonl.gz")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(gzip.decompress((self.folder / "t.jsonl.gz").read_bytes()).count(b"\n"), 2)
@@ -324,7 +301,7 @@ class Scan(unittest.TestCase):
         noise = random.Random(1).randbytes(4 << 20)
         shard = gzip.compress(tar_bytes([(f"{i:03d}.jpg", self.images["plain.jpg"][0]) for i in range(50)]
                                         + [("noise.bin", noise), ("z.png", b"corrupt")]), 1)
-        first = self.write("in/00.tar.gz", shard)
+        first = self.file("in/00.tar.gz", shard)
         for i in range(1, count):
             os.link(first, self.folder / f"in/{i:02d}.tar.gz")
 
@@ -383,7 +360,7 @@ class Scan(unittest.TestCase):
         journal = pathlib.Path(f"{self.out}.journal")
         self.assertTrue(self.kill_after(3, self.folder / "in", "--jobs", 1))
         (self.folder / "in/00.tar.gz").unlink()
-        self.write("in/00.tar.gz", gzip.compress(tar_bytes([("new.png", self.images["plain.png"][0])])))
+        self.file("in/00.tar.gz", gzip.compress(tar_bytes([("new.png", self.images["plain.png"][0])])))
         samples = self.good(self.folder / "in", "--task", "x")
         self.assertEqual(samples[0], {"id": "new", "task": "x", "text": 0, "images": [[64, 48]]})
         self.assertEqual(len(samples), 1 + 19 * 50)
@@ -420,7 +397,7 @@ class Scan(unittest.TestCase):
                 variants.append(bytes(flipped))
             variants = [variant for variant in variants if len(variant) < 1 << 22]
             for i, variant in enumerate(variants):
-                self.write(f"in/{name.replace('.', '-')}-{i}{end}", variant)
+                self.file(f"in/{name.replace('.', '-')}-{i}{end}", variant)
             count += len(variants)
         samples = self.good(self.folder / "in")
         report = self.report(self.folder / "in")
@@ -433,23 +410,23 @@ class Scan(unittest.TestCase):
 
     def test_corrupt_member_leaves_its_sample_out(self):
         png = self.images["plain.png"][0]
-        shard = self.write("a.tar", tar_bytes([("1.png", png), ("2.png", png[:20]), ("2.txt", b"a b"), ("3.png", png)]))
+        shard = self.file("a.tar", tar_bytes([("1.png", png), ("2.png", png[:20]), ("2.txt", b"a b"), ("3.png", png)]))
         self.assertEqual([s["id"] for s in self.good(shard, "--tokens-per-word", 1)], ["1", "3"])
         self.assertIn(f"{shard}: 2.png: the PNG header is damaged", self.result.stderr)
         self.out.unlink()
         self.bad("2.png", shard, "--tokens-per-word", 1, "--strict")
         self.assertEqual(sorted(os.listdir(self.folder)), ["a.tar"])
-        good = self.write("b.tar", tar_bytes([("1.png", png)]))
+        good = self.file("b.tar", tar_bytes([("1.png", png)]))
         for jobs in (1, 4):
-            self.bad("a.tar: 2.png", good, shard, self.write("c.tar", b"no"), "--strict", "--jobs", jobs, "--tokens-per-word", 1)
+            self.bad("a.tar: 2.png", good, shard, self.file("c.tar", b"no"), "--strict", "--jobs", jobs, "--tokens-per-word", 1)
 
     def test_damaged_shards(self):
         jpg = self.images["plain.jpg"][0]
         plain = tar_bytes([(f"{i}.jpg", jpg) for i in range(5)] + [("5.bin", bytes(9000)), ("6.jpg", jpg)])
         for end, whole in ((".tar", plain), (".tar.gz", gzip.compress(plain))):
-            known = self.good(self.write(f"whole{end}", whole))
+            known = self.good(self.file(f"whole{end}", whole))
             for cut in list(range(1, len(whole), max(1, len(whole) // 40))) + [len(whole) - 1]:
-                shard = self.write(f"cut{end}", whole[:cut])
+                shard = self.file(f"cut{end}", whole[:cut])
                 result = scan(shard, "--out", self.out)
                 self.assertIn(result.returncode, (0, 2), result.stderr)
                 if result.returncode == 0:
@@ -460,11 +437,11 @@ class Scan(unittest.TestCase):
                 flipped = bytearray(whole)
                 for _ in range(5):
                     flipped[random_.randrange(len(flipped))] = random_.randrange(256)
-                self.assertIn(scan(self.write(f"cut{end}", bytes(flipped)), "--out", self.out).returncode, (0, 2))
-        result = scan(self.write("cut.tar", plain[:512 + len(jpg) // 2]), "--out", self.out)
+                self.assertIn(scan(self.file(f"cut{end}", bytes(flipped)), "--out", self.out).returncode, (0, 2))
+        result = scan(self.file("cut.tar", plain[:512 + len(jpg) // 2]), "--out", self.out)
         self.assertIn("cut.tar: ", result.stderr)
         self.assertIn("no samples found", result.stderr)
-        two = self.good(self.write("cut.tar", plain[:-10240 - 700]), self.write("other.tar", plain))
+        two = self.good(self.file("cut.tar", plain[:-10240 - 700]), self.file("other.tar", plain))
         self.assertIn("cut.tar: Truncated", self.result.stderr)
         self.assertEqual(len(two), 5 + 6)
 
@@ -490,11 +467,11 @@ class Scan(unittest.TestCase):
         member.size = 1 << 40
         head = tar_bytes([("a.png", self.images["plain.png"][0])])[:1024] + member.tobuf()
         bomb = gzip.compress(head + bytes(300 << 20), 9)
-        code, text = self.limited(self.write("bomb.tar.gz", bomb))
+        code, text = self.limited(self.file("bomb.tar.gz", bomb))
         self.assertIn("256 times", text)
         self.assertEqual(code, 0)
-        self.assertIn("Truncated", self.limited(self.write("claims.tar", head + bytes(5000)))[1])
-        self.limited(self.write("zeros.tar.gz", zeros))
+        self.assertIn("Truncated", self.limited(self.file("claims.tar", head + bytes(5000)))[1])
+        self.limited(self.file("zeros.tar.gz", zeros))
         with open(self.folder / "sparse.tar", "wb") as file:
             file.truncate(1 << 40)
         self.limited(self.folder / "sparse.tar")
@@ -517,22 +494,22 @@ class Scan(unittest.TestCase):
         gif = self.images["plain.gif"][0]
         wide = gif[:6] + b"\xff\xff\xff\xff" + gif[10:]
         for name, data in (("huge.png", huge), ("zero.png", zero), ("wide.gif", wide)):
-            self.write(f"in/{name}", data)
-        self.write("in/large.png", sized((900_000).to_bytes(4, "big") * 2))
+            self.file(f"in/{name}", data)
+        self.file("in/large.png", sized((900_000).to_bytes(4, "big") * 2))
         self.assertEqual(self.good(self.folder / "in"), [{"id": "large", "text": 0, "images": [[900_000, 900_000]]},
                                                          {"id": "wide", "text": 0, "images": [[65535, 65535]]}])
 
     def test_playlists_open_nothing(self):
-        self.write("a.ts", b"")
+        self.file("a.ts", b"")
         for name in ("a.mp4", "b.mkv", "c.mp3"):
-            self.write(f"in/{name}", f"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n{self.folder}/a.ts\n")
-        self.write("in/d.mp4", f"ffconcat version 1.0\nfile {self.folder}/a.ts\n")
+            self.file(f"in/{name}", f"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n{self.folder}/a.ts\n")
+        self.file("in/d.mp4", f"ffconcat version 1.0\nfile {self.folder}/a.ts\n")
         self.bad("of 4 corrupt members", self.folder / "in")
 
     def test_links_devices_and_names(self):
         png = self.images["plain.png"][0]
-        self.write("in/a.png", png)
-        self.write("elsewhere/b.png", png)
+        self.file("in/a.png", png)
+        self.file("elsewhere/b.png", png)
         os.symlink("..", self.folder / "in/loop")
         os.symlink(".", self.folder / "in/self.png.d")
         os.symlink(self.folder / "elsewhere", self.folder / "in/linked")
@@ -555,8 +532,8 @@ class Scan(unittest.TestCase):
         self.bad("neither a folder nor a file", "/dev/zero")
         self.bad("neither a folder nor a file", self.folder / "in/pipe.png")
         self.bad("No such file", self.folder / "absent")
-        self.bad("no folder, no shard", self.write("a.xyz", b""))
-        self.bad("no samples found", self.write("empty.tar", b""))
+        self.bad("no folder, no shard", self.file("a.xyz", b""))
+        self.bad("no samples found", self.file("empty.tar", b""))
         (self.folder / "empty").mkdir()
         self.bad("no samples found", self.folder / "empty")
         self.bad("no input")
@@ -568,7 +545,7 @@ class Scan(unittest.TestCase):
         names = ["\u00e9t\u00e9/\u4f8b.png", "bad\udcff\udcfe.png", "x" * 300 + "/y.png", "\u00fc" * 200 + ".png"]
         ids = ["\u00e9t\u00e9/\u4f8b", "bad\\xff\\xfe", "x" * 300 + "/y", "\u00fc" * 200]
         for form in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
-            shard = self.write("a.tar", tar_bytes([(name, png) for name in names], format=form))
+            shard = self.file("a.tar", tar_bytes([(name, png) for name in names], format=form))
             for locale in ("C", "C.UTF-8", "en_US.ISO-8859-1"):
                 result = scan(shard, "--out", self.out, env={**os.environ, "LC_ALL": locale})
                 self.assertEqual(result.returncode, 0, result.stderr)
@@ -581,7 +558,7 @@ class Scan(unittest.TestCase):
                 info.type, info.linkname = kind, "/etc/passwd"
                 tar.addfile(info)
         self.out.unlink()
-        self.bad("no samples found", self.write("kinds.tar", out.getvalue()))
+        self.bad("no samples found", self.file("kinds.tar", out.getvalue()))
 
 
 if __name__ == "__main__":

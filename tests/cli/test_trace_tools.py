@@ -6,43 +6,22 @@
 import gzip
 import json
 import os
-import pathlib
-import subprocess
 import sys
-import tempfile
 import unittest
 
-ORCH = pathlib.Path(sys.argv[1]).resolve()
-SOURCE = pathlib.Path(sys.argv[2]).resolve()
-DEMO = SOURCE / "traces" / "omni-demo.jsonl.gz"
+from program import DEMO, SHARED, SOURCE, Run, orch
+
 PROFILES = SOURCE / "traces" / "profiles"
-SHARED = pathlib.Path(os.environ.get("ORCHMLLM_SHARED", SOURCE.parent / "shared"))
 METADATA = ('{"orchmllm_trace":1,"name":"small","source":"made up","license":"CC0","kind":"inference",'
             '"samples":1000,"colour":"blue"}\n')
 
 
-def orch(*arguments):
-    return subprocess.run([ORCH, *map(str, arguments)], capture_output=True, text=True, timeout=600)
-
-
-class TraceTools(unittest.TestCase):
+class TraceTools(Run):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        super().setUp()
         # Spaces, an unknown key and odd numbers must survive.
         self.lines = ['{"id": "s%d","text":%d, "lang":"de","audio":[%d.50]}' % (i, i % 90, 1 + i % 30) for i in range(1000)]
         self.small = self.file("small.jsonl", METADATA + "\n".join(self.lines) + "\n")
-
-    def file(self, name, text):
-        path = self.folder / name
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return path
-
-    def good(self, *arguments):
-        result = orch(*arguments)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        return result.stdout
 
     def bad(self, message, *arguments):
         before = sorted(os.listdir(self.folder))

@@ -1,0 +1,54 @@
+"""What the tests of `orch` share: the program, its schemas, a folder for each test, runs that must end well.
+
+Imported by scripts that are called as `test_x.py ORCH SOURCE`.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+try:
+    import jsonschema
+except ImportError:
+    jsonschema = None
+    print("SKIPPED: no python3-jsonschema; outputs are not checked against docs/schemas", file=sys.stderr)
+
+ORCH = pathlib.Path(sys.argv[1]).resolve()
+SOURCE = pathlib.Path(sys.argv[2]).resolve()
+DEMO = SOURCE / "traces" / "omni-demo.jsonl.gz"
+SHARED = pathlib.Path(os.environ.get("ORCHMLLM_SHARED", SOURCE.parent / "shared"))
+
+
+def check_schema(name, document):
+    if jsonschema:
+        schema = json.loads((SOURCE / "docs" / "schemas" / f"{name}.schema.json").read_text())
+        jsonschema.validate(document, schema)
+
+
+def orch(*arguments, **options):
+    return subprocess.run([ORCH, *map(str, arguments)], capture_output=True, text=True, timeout=300, **options)
+
+
+class Run(unittest.TestCase):
+    """A test with a folder of its own."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.out = self.folder / "out.jsonl"
+
+    def file(self, name, data):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data if isinstance(data, bytes) else data.encode())
+        return path
+
+    def good(self, *arguments):
+        result = orch(*arguments)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout
