@@ -367,9 +367,9 @@ class Mover {
     const Cost limit = limits_.limit[first(node)];
     const Cost bound = lower_bound(costs, descending_order(costs), topology_.size(node));
     if (bound > limit) return false;
-    const double gap = static_cast<double>(limit - bound) / static_cast<double>(bound);
-    const Assignment refined =
-        refine(costs, at, topology_.size(node), {}, {.target_gap = gap * 0.999, .max_steps = 256});
+    // A thousandth less than what the limit allows, so that rounding cannot end the refinement just above it.
+    const double gap = 0.999 * static_cast<double>(limit - bound) / static_cast<double>(bound);
+    const Assignment refined = refine(costs, at, topology_.size(node), {}, {.target_gap = gap, .max_steps = 256});
     if (refined.max_cost() > limit) return false;
     for (std::size_t i = 0; i < items.size(); ++i) {
       if (refined.rank_of[i] != at[i]) move(items[i], first(node) + refined.rank_of[i]);
