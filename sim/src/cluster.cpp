@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "orchmllm/base/error.hpp"
 #include "toml_reader.hpp"
@@ -21,7 +22,8 @@ namespace {
 constexpr double tera = 1e12;
 constexpr double giga = 1e9;
 constexpr double micro = 1e-6;
-constexpr double gib = 1024.0 * 1024.0 * 1024.0;
+constexpr double mib = 1024.0 * 1024.0;
+constexpr double gib = 1024.0 * mib;
 constexpr double any = 1e18;
 
 Curve read_curve(TomlSection& section, const char* x_key, const char* y_key, double unit) {
@@ -38,25 +40,66 @@ Curve read_curve(TomlSection& section, const char* x_key, const char* y_key, dou
 
 }  // namespace
 
-Cluster load_cluster(const std::string& name) {
-  const TomlFile file(find_file("clusters", name));
-  TomlSection root = file.root();
-  Cluster c;
-  c.name = root.text("name");
-  c.gpus_per_node = root.integer32("gpus_per_node", 1, 1U << 20U);
+namespace {
 
-  TomlSection gpu = root.section("gpu");
-  c.peak_flops = tera * gpu.number("peak_tflops", 1e-9, any);
-  c.memory_bytes = gib * gpu.number("memory_gib", 1e-9, any);
-  c.memory_bandwidth = giga * gpu.number("memory_bandwidth_gbytes", 1e-9, any);
-  c.gemm_flops = read_curve(gpu, "gemm_width", "gemm_tflops", tera);
-  c.launch_seconds = micro * gpu.number("launch_us", 0, any);
-  c.kernels_per_layer = gpu.number("kernels_per_layer", 0, any);
+/// Keys of `over` replace those of `base`, table by table; lists are replaced whole.
+void merge(toml::table& base, toml::table& over) {
+  for (auto&& [key, node] : over) {
+    toml::table* below = base[key].as_table();
+    if (below != nullptr && node.is_table()) {
+      merge(*below, *node.as_table());
+    } else {
+      base.insert_or_assign(key, std::move(node));  // moved, not copied: a copy would forget its line
+    }
+  }
+}
+
+/// A file with all that it extends, each first found beside the one that names it.
+TomlFile read_extended(const std::string& path, int depth) {
+  TomlFile file(path);
+  if (!file.table.contains("extends")) return file;
+  TomlSection root = file.root();
+  if (depth > 8) root.fail("extends", "goes round in a circle, or is more than 8 files deep");
+  const std::string name = root.text("extends");
+  const auto beside = std::filesystem::path(path).parent_path() / (name + ".toml");
+  std::error_code ignored;
+  const bool found = std::filesystem::is_regular_file(beside, ignored);
+  TomlFile base = read_extended(found ? beside.string() : find_file("clusters", name), depth + 1);
+  file.table.erase("extends");
+  merge(base.table, file.table);
+  base.path = path;
+  return base;
+}
+
+std::vector<Tile> read_tiles(TomlSection& section) {
+  std::vector<Tile> tiles;
+  for (TomlSection& tile : section.sections("tiles")) {
+    tiles.push_back({tile.number("rows", 0.5, 65536), tile.number("columns", 0.5, 65536), tile.number("efficiency", 1e-3, 1)});
+    tile.done();
+  }
+  return tiles;
+}
+
+void read_gpu(TomlSection gpu, Gpu& g) {
+  g.peak_flops = tera * gpu.number("peak_tflops", 1e-9, any);
+  g.peak_flops_fp8 = tera * gpu.number("peak_tflops_fp8", 0, any, 0);
+  g.memory_bytes = gib * gpu.number("memory_gib", 1e-9, any);
+  g.memory_bandwidth = giga * gpu.number("memory_bandwidth_gbytes", 1e-9, any);
+  g.multiprocessors = gpu.number("multiprocessors", 0.5, 65536, 1);
+  g.launch_seconds = micro * gpu.number("launch_us", 0, any);
+  g.kernels_per_layer = gpu.number("kernels_per_layer", 0, any);
+  TomlSection gemm = gpu.section("gemm");
+  g.gemm_sustained = gemm.number("sustained", 1e-6, 1);
+  g.gemm_sustained_fp8 = gemm.number("sustained_fp8", 1e-6, 1, g.gemm_sustained);
+  g.gemm_half_depth = gemm.number("half_depth", 0, 1e6, 0);
+  g.tiles = read_tiles(gemm);
+  gemm.done();
   for (const double dim : gpu.numbers("attention_head_dims")) {
     if (!(dim >= 1 && dim <= 65536)) gpu.fail("attention_head_dims", "must hold head sizes from 1 to 65536");
-    c.attention_head_dims.push_back(static_cast<std::uint64_t>(dim));
+    g.attention_head_dims.push_back(static_cast<std::uint64_t>(dim));
   }
-  std::sort(c.attention_head_dims.begin(), c.attention_head_dims.end());
+  std::sort(g.attention_head_dims.begin(), g.attention_head_dims.end());
+  g.attention_scale = gpu.number("attention_scale", 1e-3, 10, 1);
   for (TomlSection& section : gpu.sections("attention")) {
     AttentionRate rate;
     rate.head_dim = section.integer("head_dim", 1, 65536);
@@ -64,34 +107,68 @@ Cluster load_cluster(const std::string& name) {
     rate.forward_flops = read_curve(section, "length", "forward_tflops", tera);
     rate.backward_flops = read_curve(section, "length", "backward_tflops", tera);
     section.done();
-    c.attention.push_back(std::move(rate));
+    g.attention.push_back(std::move(rate));
   }
   const auto has = [&](bool causal) {
-    return std::any_of(c.attention.begin(), c.attention.end(), [&](const auto& rate) { return rate.causal == causal; });
+    return std::any_of(g.attention.begin(), g.attention.end(), [&](const auto& rate) { return rate.causal == causal; });
   };
   if (!has(true) || !has(false)) gpu.fail("attention", "needs at least one causal and one non-causal entry");
   gpu.done();
+}
 
-  TomlSection links = root.section("links");
-  c.nvlink_bandwidth = giga * links.number("nvlink_gbytes", 1e-9, any);
-  c.nic_bandwidth = giga * links.number("nic_gbytes", 1e-9, any);
-  c.collective_base_seconds = micro * links.number("collective_base_us", 0, any);
-  c.nvlink_hop_seconds = micro * links.number("nvlink_hop_us", 0, any);
-  c.network_hop_seconds = micro * links.number("network_hop_us", 0, any);
-  c.exchange_base_seconds = micro * links.number("exchange_base_us", 0, any);
-  c.exchange_peer_seconds = micro * links.number("exchange_peer_us", 0, any);
+void read_links(TomlSection links, Links& l) {
+  l.nvlink_bandwidth = giga * links.number("nvlink_gbytes", 1e-9, any);
+  l.nvlink_all_reduce_bandwidth = giga * links.number("nvlink_all_reduce_gbytes", 0, any, 0);
+  l.nic_bandwidth = giga * links.number("nic_gbytes", 1e-9, any);
+  if (links.has("nvlink_message_bytes")) l.nvlink_size_share = read_curve(links, "nvlink_message_bytes", "nvlink_share", 1);
+  if (links.has("nic_message_bytes")) l.nic_size_share = read_curve(links, "nic_message_bytes", "nic_share", 1);
+  l.collective_base_seconds = micro * links.number("collective_base_us", 0, any);
+  l.nvlink_hop_seconds = micro * links.number("nvlink_hop_us", 0, any);
+  l.network_hop_seconds = micro * links.number("network_hop_us", 0, any);
+  l.exchange_base_seconds = micro * links.number("exchange_base_us", 0, any);
+  l.exchange_peer_seconds = micro * links.number("exchange_peer_us", 0, any);
   links.done();
+}
 
-  TomlSection software = root.section("software");
-  c.layers_per_unit = software.integer32("layers_per_unit", 1, 65536);
-  c.parameter_bytes = software.number("parameter_bytes", 0, 64);
-  c.gradient_bytes = software.number("gradient_bytes", 0, 64);
-  c.state_bytes = software.number("state_bytes", 0, 1024);
-  c.optimizer_traffic_bytes = software.number("optimizer_traffic_bytes", 0, 1024);
-  c.loss_chunk_tokens = software.integer("loss_chunk_tokens", 1, 1ULL << 40U);
-  c.reserved_bytes = gib * software.number("reserved_gib", 0, any);
-  c.fragmentation = software.number("fragmentation", 0, 1);
+void read_software(TomlSection software, Software& s) {
+  s.layers_per_unit = software.integer32("layers_per_unit", 1, 65536);
+  s.parameter_bytes = software.number("parameter_bytes", 0, 64);
+  s.gradient_bytes = software.number("gradient_bytes", 0, 64);
+  s.reduced_gradient_bytes = software.number("reduced_gradient_bytes", 0, 64, s.gradient_bytes);
+  s.master_bytes = software.number("master_bytes", 0, 64);
+  s.moment_bytes = software.number("moment_bytes", 0, 64);
+  s.optimizer_traffic_bytes = software.number("optimizer_traffic_bytes", 0, 1024);
+  s.elementwise_traffic = software.number("elementwise_traffic", 0, 100, 1);
+  s.loss_traffic_bytes = software.number("loss_traffic_bytes", 0, 1024, 0);
+  s.tensor_overlap = software.number("tensor_overlap", 0, 1, 0);
+  s.sequence_parallel = software.boolean("sequence_parallel", true);
+  s.reduce_every_micro_batch = software.boolean("reduce_every_micro_batch", false);
+  s.flash_attention = software.boolean("flash_attention", true);
+  s.dropout = software.boolean("dropout", false);
+  s.selective_gemm = software.number("selective_gemm", 0, 1, 0);
+  s.selective_elementwise = software.number("selective_elementwise", 0, 1, 0);
+  s.loss_chunk_tokens = software.integer("loss_chunk_tokens", 1, 1ULL << 40U);
+  s.reserved_bytes = gib * software.number("reserved_gib", 0, any);
+  s.channel_buffer_bytes = mib * software.number("channel_buffer_mib", 0, any, 0);
+  s.fragmentation = software.number("fragmentation", 0, 1);
+  s.plan_seconds_per_sample = micro * software.number("plan_us_per_sample", 0, any, 0);
+  s.step_overhead_seconds = micro * software.number("step_overhead_us", 0, any, 0);
   software.done();
+}
+
+}  // namespace
+
+Cluster load_cluster(const std::string& name) {
+  const TomlFile file = read_extended(find_file("clusters", name), 0);
+  TomlSection root = file.root();
+  Cluster c;
+  c.name = root.text("name");
+  c.gpus_per_node = root.integer32("gpus_per_node", 1, 1U << 20U);
+  c.gpu_hour_cost = root.number("gpu_hour_cost", 0, any, 0);
+  c.currency = root.has("currency") ? root.text("currency") : "";
+  read_gpu(root.section("gpu"), c.gpu);
+  read_links(root.section("links"), c.links);
+  read_software(root.section("software"), c.software);
   root.done();
   return c;
 }

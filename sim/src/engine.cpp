@@ -17,18 +17,42 @@ Nanoseconds to_nanoseconds(double seconds) {
   return static_cast<Nanoseconds>(std::llround(seconds * 1e9));
 }
 
+ResourceId TaskGraph::add_resource(Order order) {
+  const auto id = static_cast<ResourceId>(resources_.size());
+  resources_.push_back({order, {id}});
+  return id;
+}
+
+ResourceId TaskGraph::add_group(std::vector<ResourceId> members) {
+  resources_.push_back({Order::ready, std::move(members)});
+  return static_cast<ResourceId>(resources_.size() - 1);
+}
+
 TaskId TaskGraph::add_task(ResourceId resource, Nanoseconds duration) {
   duration_.push_back(duration);
   resource_.push_back(resource);
   return static_cast<TaskId>(duration_.size() - 1);
 }
 
+std::span<const ResourceId> TaskGraph::resources(TaskId task) const {
+  if (resource_[task] == no_resource) return {};
+  return resources_[resource_[task]].members;
+}
+
+void TaskGraph::reserve(std::size_t tasks, std::size_t edges) {
+  duration_.reserve(tasks);
+  resource_.reserve(tasks);
+  edges_.reserve(edges);
+}
+
 namespace {
 
-struct Completion {
+constexpr TaskId no_task = ~TaskId{0};
+
+struct Ready {
   Nanoseconds time;
   TaskId task;
-  [[nodiscard]] bool operator>(const Completion& other) const {
+  [[nodiscard]] bool operator>(const Ready& other) const {
     return time != other.time ? time > other.time : task > other.task;
   }
 };
@@ -46,41 +70,76 @@ Schedule TaskGraph::run() const {
   }
   std::partial_sum(first.begin(), first.end(), first.begin());
   std::vector<TaskId> successors(edges_.size());
-  std::vector<std::uint32_t> next(first.begin(), first.end() - 1);
-  for (const Edge& edge : edges_) successors[next[edge.before]++] = edge.after;
+  {
+    std::vector<std::uint32_t> next(first.begin(), first.end() - 1);
+    for (const Edge& edge : edges_) successors[next[edge.before]++] = edge.after;
+  }
+  // A task on a resource in program order also waits for the task that was added before it there.
+  std::vector<TaskId> next_in_program(n, no_task);
+  {
+    std::vector<TaskId> latest(resources_.size(), no_task);
+    for (TaskId task = 0; task < n; ++task) {
+      const ResourceId resource = resource_[task];
+      if (resource == no_resource || resources_[resource].order != Order::program) continue;
+      if (latest[resource] != no_task) {
+        next_in_program[latest[resource]] = task;
+        ++waiting[task];
+      }
+      latest[resource] = task;
+    }
+  }
 
   Schedule schedule;
-  schedule.start.resize(n);
+  schedule.start.assign(n, 0);  // until it begins: when its last predecessor so far has finished
   schedule.finish.resize(n);
-  schedule.busy.assign(resources_, 0);
-  std::vector<Nanoseconds> free_at(resources_, 0);
-  std::priority_queue<Completion, std::vector<Completion>, std::greater<>> running;
+  schedule.busy.assign(resources_.size(), 0);
+  std::vector<Nanoseconds> free_at(resources_.size(), 0);
+  std::vector<TaskId> finished;  // whose successors have not been told yet
+  std::priority_queue<Ready, std::vector<Ready>, std::greater<>> queue;
 
-  // First ready, first served: a task's place in its resource's queue is known the moment it becomes ready.
-  const auto begin = [&](TaskId task, Nanoseconds now) {
+  const auto finish = [&](TaskId task) {
+    schedule.finish[task] = schedule.start[task] + duration_[task];
+    schedule.makespan = std::max(schedule.makespan, schedule.finish[task]);
+    ++schedule.events;
+    finished.push_back(task);
+  };
+  const auto ready = [&](TaskId task) {
     const ResourceId resource = resource_[task];
-    Nanoseconds start = now;
-    if (resource != no_resource) {
-      start = std::max(now, free_at[resource]);
-      free_at[resource] = start + duration_[task];
-      schedule.busy[resource] += duration_[task];
+    if (resource != no_resource && resources_[resource].order == Order::ready) {
+      queue.push({schedule.start[task], task});
+      return;
     }
-    schedule.start[task] = start;
-    schedule.finish[task] = start + duration_[task];
-    running.push({schedule.finish[task], task});
+    if (resource != no_resource) schedule.busy[resource] += duration_[task];
+    finish(task);
+  };
+  const auto tell = [&](TaskId task, Nanoseconds time) {
+    schedule.start[task] = std::max(schedule.start[task], time);
+    if (--waiting[task] == 0) ready(task);
   };
 
+  std::vector<TaskId> roots;
   for (TaskId task = 0; task < n; ++task) {
-    if (waiting[task] == 0) begin(task, 0);
+    if (waiting[task] == 0) roots.push_back(task);
   }
-  while (!running.empty()) {
-    const auto [now, task] = running.top();
-    running.pop();
-    ++schedule.events;
-    schedule.makespan = now;
-    for (std::uint32_t i = first[task]; i < first[task + 1]; ++i) {
-      if (--waiting[successors[i]] == 0) begin(successors[i], now);
+  for (const TaskId task : roots) ready(task);
+  while (true) {
+    while (!finished.empty()) {
+      const TaskId task = finished.back();
+      finished.pop_back();
+      if (next_in_program[task] != no_task) tell(next_in_program[task], schedule.finish[task]);
+      for (std::uint32_t i = first[task]; i < first[task + 1]; ++i) tell(successors[i], schedule.finish[task]);
     }
+    if (queue.empty()) break;
+    // All that can become ready from here on does so at this task's time or later: its turn has come.
+    const TaskId task = queue.top().task;
+    queue.pop();
+    const std::vector<ResourceId>& members = resources_[resource_[task]].members;
+    for (const ResourceId member : members) schedule.start[task] = std::max(schedule.start[task], free_at[member]);
+    for (const ResourceId member : members) {
+      free_at[member] = schedule.start[task] + duration_[task];
+      schedule.busy[member] += duration_[task];
+    }
+    finish(task);
   }
   if (schedule.events != n)
     throw InvalidInput("the task graph has a cycle: " + std::to_string(n - schedule.events) + " tasks can never start");

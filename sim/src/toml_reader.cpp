@@ -35,6 +35,11 @@ TomlFile::TomlFile(const std::string& file_path) : path(file_path) {
   }
 }
 
+InvalidInput TomlSection::error(const toml::node& node, const std::string& message) const {
+  const toml::source_region& source = node.source();
+  return InvalidInput::at(source.path ? *source.path : file_, source.begin.line, message);
+}
+
 const toml::node* TomlSection::find(const char* key) {
   read_.insert(key);
   return table_->get(key);
@@ -43,16 +48,14 @@ const toml::node* TomlSection::find(const char* key) {
 const toml::node& TomlSection::get(const char* key, const std::string& expected) {
   const toml::node* node = find(key);
   if (node == nullptr) {
-    throw InvalidInput::at(file_, table_->source().begin.line,
-                           fmt::format("{} is missing, expected {}", key, expected));
+    throw error(*table_, fmt::format("{} is missing, expected {}", key, expected));
   }
   return *node;
 }
 
 void TomlSection::fail(const char* key, const std::string& message) const {
   const toml::node* node = table_->get(key);
-  throw InvalidInput::at(file_, (node != nullptr ? node->source() : table_->source()).begin.line,
-                         fmt::format("{} {}", key, message));
+  throw error(node != nullptr ? *node : static_cast<const toml::node&>(*table_), fmt::format("{} {}", key, message));
 }
 
 std::string TomlSection::text(const char* key) {
@@ -150,7 +153,7 @@ std::vector<TomlSection> TomlSection::sections(const char* key) {
 void TomlSection::done() const {
   for (const auto& [key, node] : *table_) {
     if (!read_.contains(std::string(key.str()))) {
-      throw InvalidInput::at(file_, node.source().begin.line, fmt::format("unknown key {}", key.str()));
+      throw error(node, fmt::format("unknown key {}", key.str()));
     }
   }
 }

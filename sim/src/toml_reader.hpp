@@ -39,6 +39,8 @@ class TomlSection {
   void done() const;
 
  private:
+  /// At the node's own file and line: a table may hold what several files say.
+  [[nodiscard]] InvalidInput error(const toml::node& node, const std::string& message) const;
   [[nodiscard]] const toml::node* find(const char* key);
   [[nodiscard]] const toml::node& get(const char* key, const std::string& expected);
 

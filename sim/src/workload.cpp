@@ -1,60 +1,92 @@
 #include "orchmllm/sim/workload.hpp"
 
 #include <algorithm>
-#include <array>
+#include <cmath>
 
 #include "orchmllm/model/flops.hpp"
+#include "orchmllm/sim/collectives.hpp"
 
 namespace orch::sim {
 
 namespace {
 
-constexpr double backward_linear = 2.0;     // gradients of inputs and of weights
 constexpr double backward_attention = 2.5;  // FlashAttention's count: scores are recomputed
-constexpr double bytes_per_element = 2;     // 16-bit activations
-
-/// Head size of the kernel that runs heads of `head_dim`: the next size that exists.
-std::uint64_t kernel_head_dim(const Cluster& cluster, std::uint64_t head_dim) {
-  const auto found = std::lower_bound(cluster.attention_head_dims.begin(), cluster.attention_head_dims.end(), head_dim);
-  return found != cluster.attention_head_dims.end() ? *found : head_dim;
-}
-
-/// The measured kernel that stands for heads of `head_dim`: same mask, the closest size at or above, else the largest.
-const AttentionRate& attention_rate(const Cluster& cluster, std::uint64_t head_dim, bool causal) {
-  const AttentionRate* best = nullptr;
-  for (const AttentionRate& rate : cluster.attention) {
-    if (rate.causal != causal) continue;
-    const bool fits = rate.head_dim >= head_dim;
-    const bool best_fits = best != nullptr && best->head_dim >= head_dim;
-    if (best == nullptr || (fits && (!best_fits || rate.head_dim < best->head_dim)) ||
-        (!fits && !best_fits && rate.head_dim > best->head_dim)) {
-      best = &rate;
-    }
-  }
-  return *best;
-}
 
 /// Elements that memory-bound operators of one forward layer read and write per token.
-double memory_bound_elements(const Transformer& t) {
+struct ElementwiseElements {
+  double residual = 0;  ///< norms and residuals: split only with sequence parallelism
+  double inner = 0;     ///< rotary embedding and activation: split with heads and MLP
+};
+
+ElementwiseElements elementwise_elements(const Transformer& t) {
   const auto hidden = static_cast<double>(t.hidden);
   const auto rotated = static_cast<double>((t.heads + t.kv_heads) * t.head_dim);
   const auto ffn = static_cast<double>(t.ffn);
   const double norms = 2 * 2 * hidden;      // read, write
   const double residuals = 2 * 3 * hidden;  // read two, write one
-  const double activation = (t.gated_mlp ? 3 : 2) * ffn;
-  return norms + residuals + 2 * rotated + activation;
+  return {norms + residuals, 2 * rotated + (t.gated_mlp ? 3 : 2) * ffn};
 }
 
-/// Elements of one layer's activations that its backward pass needs, per token.
-double saved_elements(const Transformer& t) {
+/// What the backward pass repeats of a forward layer, as shares.
+struct Repeated {
+  double gemm = 0;
+  double attention = 0;
+  double elementwise = 0;
+};
+
+Repeated repeated(const Software& software, Recompute recompute) {
+  switch (recompute) {
+    case Recompute::none:
+      return {};
+    case Recompute::selective:
+      return {software.selective_gemm, software.flash_attention ? 0.0 : 1.0, software.selective_elementwise};
+    case Recompute::alternate:
+      return {0.5, 0.5, 0.5};
+    case Recompute::full:
+      return {1, 1, 1};
+  }
+  return {};
+}
+
+/// ⌈a / b⌉ of heads or groups of heads: what the busiest tensor-parallel rank has.
+double split_evenly(std::uint64_t a, std::uint64_t b) { return static_cast<double>(ceil_div(a, b)); }
+
+ProductSeconds layer_products(const Transformer& t, double tokens, const Cluster& cluster, std::uint32_t tensor) {
+  const Precision precision = cluster.software.precision;
+  const auto head_dim = static_cast<double>(t.head_dim);
   const auto hidden = static_cast<double>(t.hidden);
-  const auto query = static_cast<double>(t.heads * t.head_dim);
-  const auto key_value = static_cast<double>(2 * t.kv_heads * t.head_dim);
-  const double mlp = (t.gated_mlp ? 3 : 2) * static_cast<double>(t.ffn);
-  return 4 * hidden + 2 * query + key_value + mlp;  // inputs and outputs of both norms, q, k, v, attention, MLP
+  const double query = split_evenly(t.heads, tensor) * head_dim;
+  const double key_value = 2 * split_evenly(t.kv_heads, tensor) * head_dim;
+  const double ffn = split_evenly(t.ffn, tensor);
+  ProductSeconds sum = product_seconds(tokens, query + key_value, hidden, precision, cluster.gpu);
+  sum += product_seconds(tokens, hidden, query, precision, cluster.gpu);
+  sum += product_seconds(tokens, (t.gated_mlp ? 2 : 1) * ffn, hidden, precision, cluster.gpu);
+  sum += product_seconds(tokens, hidden, ffn, precision, cluster.gpu);
+  return sum;
 }
 
-double layer_linear_flops(const Transformer& t) { return 2.0 * static_cast<double>(layer_matrix_parameters(t)); }
+struct EndSeconds {
+  double forward = 0;
+  double backward = 0;
+};
+
+/// Weights outside of the layers stay in 16 bits.
+EndSeconds end_seconds(const std::vector<EndProduct>& products, const PhaseWork& work, const Cluster& cluster,
+                       const Parallelism& parallelism) {
+  EndSeconds sum;
+  for (const EndProduct& product : products) {
+    const double rows = product.rows == EndProduct::Rows::tokens          ? work.tokens
+                        : product.rows == EndProduct::Rows::padded_tokens ? work.padded_tokens
+                                                                          : work.outputs;
+    const double n = product.split ? std::ceil(product.n / parallelism.tensor) : product.n;
+    const ProductSeconds seconds = product_seconds(rows * product.rows_scale / parallelism.context, n, product.k,
+                                                   Precision::bf16, cluster.gpu);
+    sum.forward += seconds.forward;
+    if (product.input_gradient) sum.backward += seconds.input_gradient;
+    if (parallelism.trainable == Trainable::full) sum.backward += seconds.weight_gradient;
+  }
+  return sum;
+}
 
 }  // namespace
 
@@ -70,6 +102,21 @@ std::vector<PhaseShape> phase_shapes(const Mllm& model) {
     shape.connector_flops_per_output = static_cast<double>(connector_flops_per_token(encoder.connector));
     shape.first_parameters = static_cast<double>(front_end_parameters(encoder));
     shape.last_parameters = static_cast<double>(parameters(encoder.connector));
+    const auto width = static_cast<double>(encoder.transformer.hidden);
+    using Rows = EndProduct::Rows;
+    if (const auto* audio = std::get_if<AudioFrames>(&encoder.rule)) {
+      const auto channels = static_cast<double>(encoder.input_channels);
+      shape.first_products = {
+          {Rows::padded_tokens, static_cast<double>(audio->conv_stride), width, 3 * channels, false, false},
+          {Rows::padded_tokens, 1, width, 3 * width, false, true}};
+    } else if (has_raw_input(encoder)) {
+      const double patch = (shape.first_parameters - width) / width;
+      shape.first_products = {{Rows::padded_tokens, 1, width, patch, false, false}};
+    }
+    const Connector& c = encoder.connector;
+    shape.last_products = {
+        {Rows::outputs, 1, static_cast<double>(c.hidden), static_cast<double>(c.input), false, true},
+        {Rows::outputs, 1, static_cast<double>(c.output), static_cast<double>(c.hidden), false, true}};
     shapes.push_back(shape);
   }
   PhaseShape llm;
@@ -79,154 +126,154 @@ std::vector<PhaseShape> phase_shapes(const Mllm& model) {
   llm.head_flops_per_token = 2 * embedding;
   llm.first_parameters = model.llm.tied_embeddings ? 0 : embedding;
   llm.last_parameters = embedding;
+  llm.last_products = {{EndProduct::Rows::tokens, 1, static_cast<double>(model.llm.vocab),
+                        static_cast<double>(model.llm.hidden), true, true}};
   shapes.push_back(llm);
   return shapes;
 }
 
-std::vector<PhaseWork> rank_work(const PhaseShape& shape, const PhasePlan& plan, std::uint32_t ranks,
-                                 const Cluster& cluster) {
+WorkSum::WorkSum(const PhaseShape& shape, const Gpu& gpu, const Parallelism& parallelism)
+    : shape_(shape),
+      rate_(attention_rate(gpu, kernel_head_dim(gpu, shape.transformer.head_dim), shape.transformer.causal)) {
   const Transformer& t = shape.transformer;
-  const std::uint64_t kernel_dim = kernel_head_dim(cluster, t.head_dim);
-  const double padding = static_cast<double>(kernel_dim) / static_cast<double>(t.head_dim);
-  const AttentionRate& rate = attention_rate(cluster, kernel_dim, t.causal);
-  const auto pair_flops = static_cast<double>(attention_flops_per_pair(t));
+  const double padding = static_cast<double>(kernel_head_dim(gpu, t.head_dim)) / static_cast<double>(t.head_dim);
+  pair_flops_ = static_cast<double>(attention_flops_per_pair(t)) * padding / gpu.attention_scale;
+  if (t.causal) shrink_ = parallelism.context;
+}
 
-  std::vector<PhaseWork> work(ranks);
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    PhaseWork& sum = work[rank];
-    double longest = 0;
-    for (const std::uint32_t item : plan.layout.items(rank)) {
-      const std::uint32_t length = plan.length[item];
-      if (!plan.output.empty()) sum.outputs += plan.output[item];
-      if (length == 0) continue;
-      const double pairs = attention_pairs(length, shape.attention_span);
-      const auto block = shape.attention_span == 0 ? length : std::min<std::uint64_t>(length, shape.attention_span);
-      const double flops = pairs * pair_flops * padding;
-      sum.tokens += length;
-      sum.attention_pairs += pairs;
-      sum.attention_forward_seconds += flops / rate.forward_flops.at(static_cast<double>(block));
-      sum.attention_backward_seconds += backward_attention * flops / rate.backward_flops.at(static_cast<double>(block));
-      longest = std::max(longest, static_cast<double>(length));
+void WorkSum::add(std::uint64_t length, std::uint64_t outputs) {
+  ++units_;
+  sum_.outputs += static_cast<double>(outputs);
+  if (length == 0) return;
+  const double pairs = attention_pairs(length, shape_.attention_span);
+  const auto block = shape_.attention_span == 0 ? length : std::min<std::uint64_t>(length, shape_.attention_span);
+  const double flops = pairs * pair_flops_;
+  const double piece = static_cast<double>(block) / shrink_;
+  sum_.tokens += static_cast<double>(length);
+  sum_.attention_pairs += pairs;
+  sum_.attention_forward_seconds += flops / rate_.forward_flops.at(piece);
+  sum_.attention_backward_seconds += backward_attention * flops / rate_.backward_flops.at(piece);
+  sum_.longest = std::max(sum_.longest, static_cast<double>(length));
+}
+
+PhaseWork WorkSum::work() const {
+  PhaseWork work = sum_;
+  work.padded_tokens = shape_.padded_front_end ? units_ * sum_.longest : sum_.tokens;
+  return work;
+}
+
+std::vector<PhaseWork> instance_work(const PhaseShape& shape, const PhasePlan& plan, std::uint32_t instances,
+                                     const Cluster& cluster, const Parallelism& parallelism) {
+  std::vector<PhaseWork> work;
+  work.reserve(instances);
+  for (std::uint32_t instance = 0; instance < instances; ++instance) {
+    WorkSum sum(shape, cluster.gpu, parallelism);
+    for (const std::uint32_t item : plan.layout.items(instance)) {
+      sum.add(plan.length[item], plan.output.empty() ? 0 : plan.output[item]);
     }
-    const auto units = static_cast<double>(plan.layout.items(rank).size());
-    sum.padded_tokens = shape.padded_front_end ? units * longest : sum.tokens;
+    work.push_back(sum.work());
   }
   return work;
+}
+
+Unit make_unit(const std::vector<PhaseShape>& shapes, std::size_t phase, std::uint64_t layers, bool first, bool last) {
+  const PhaseShape& shape = shapes[phase];
+  const auto per_layer = static_cast<double>(layer_parameters(shape.transformer));
+  return {phase, layers, first, last,
+          static_cast<double>(layers) * per_layer + (first ? shape.first_parameters : 0) +
+              (last ? shape.last_parameters : 0)};
 }
 
 std::vector<Unit> fsdp_units(const std::vector<PhaseShape>& shapes, std::uint32_t layers_per_unit) {
   std::vector<Unit> units;
   for (std::size_t phase = 0; phase < shapes.size(); ++phase) {
-    const PhaseShape& shape = shapes[phase];
-    const auto per_layer = static_cast<double>(layer_parameters(shape.transformer));
-    for (std::uint64_t layer = 0; layer < shape.transformer.layers; layer += layers_per_unit) {
-      Unit unit{phase, std::min<std::uint64_t>(layers_per_unit, shape.transformer.layers - layer), layer == 0,
-                layer + layers_per_unit >= shape.transformer.layers, 0};
-      unit.parameters = static_cast<double>(unit.layers) * per_layer + (unit.first ? shape.first_parameters : 0) +
-                        (unit.last ? shape.last_parameters : 0);
-      units.push_back(unit);
+    const std::uint64_t layers = shapes[phase].transformer.layers;
+    for (std::uint64_t layer = 0; layer < layers; layer += layers_per_unit) {
+      units.push_back(make_unit(shapes, phase, std::min<std::uint64_t>(layers_per_unit, layers - layer), layer == 0,
+                                layer + layers_per_unit >= layers));
     }
   }
   return units;
 }
 
+PassSeconds pass_seconds(const PhaseShape& shape, const PhaseWork& work, const Cluster& cluster,
+                         const Parallelism& parallelism) {
+  const Transformer& t = shape.transformer;
+  const Gpu& gpu = cluster.gpu;
+  const Software& software = cluster.software;
+  const double tensor = parallelism.tensor;
+  const double tokens = work.tokens / parallelism.context;  // of one GPU
+  const auto layers = static_cast<double>(t.layers);
+  const Repeated again = repeated(software, parallelism.recompute);
+
+  const ProductSeconds products = layer_products(t, tokens, cluster, parallelism.tensor);
+  const double heads = split_evenly(t.heads, parallelism.tensor) / static_cast<double>(t.heads);
+  const double attention_share = heads / parallelism.context / layers;
+  const double attention_forward = work.attention_forward_seconds * attention_share;
+  const double attention_backward = work.attention_backward_seconds * attention_share;
+  const ElementwiseElements elements = elementwise_elements(t);
+  const double elementwise = tokens * activation_bytes * software.elementwise_traffic / gpu.memory_bandwidth *
+                             (elements.residual / (software.sequence_parallel ? tensor : 1) + elements.inner / tensor);
+  const double launches = gpu.kernels_per_layer * gpu.launch_seconds;
+
+  // Two all-gathers and two reduce-scatters (or two all-reduces) of the layer's activations, each way.
+  const double layer_bytes = tokens * static_cast<double>(t.hidden) * activation_bytes;
+  const Group tensor_group = strided_group(parallelism.tensor, 1, cluster.gpus_per_node);
+  const double tensor_exposed =
+      4 * ring_seconds(layer_bytes, tensor_group, cluster.links) * (1 - software.tensor_overlap);
+  // Keys and values go round the context-parallel group while attention runs; their gradients too on the way back.
+  const Group context_group = strided_group(parallelism.context, parallelism.tensor, cluster.gpus_per_node);
+  const double key_value_bytes = work.tokens * 2 * split_evenly(t.kv_heads, parallelism.tensor) *
+                                 static_cast<double>(t.head_dim) * activation_bytes;
+  const double context_ring = t.causal ? ring_seconds(key_value_bytes, context_group, cluster.links) : 0;
+  const double context_forward = std::max(0.0, context_ring - attention_forward);
+  const double context_backward = std::max(0.0, 2 * context_ring - attention_backward);
+
+  PassSeconds pass;
+  pass.layer_forward = std::max(launches, products.forward + attention_forward + elementwise) + tensor_exposed +
+                       context_forward;
+  const double weight_gradient = parallelism.trainable == Trainable::full ? products.weight_gradient : 0;
+  const double backward = products.input_gradient + weight_gradient + attention_backward + 2 * elementwise;
+  pass.layer_recompute = again.gemm * products.forward + again.attention * attention_forward +
+                         again.elementwise * elementwise;
+  if (again.gemm == 1) pass.layer_recompute = pass.layer_forward;
+  pass.layer_backward =
+      std::max(2 * launches, backward) + tensor_exposed + context_backward + pass.layer_recompute;
+
+  const EndSeconds first = end_seconds(shape.first_products, work, cluster, parallelism);
+  EndSeconds last = end_seconds(shape.last_products, work, cluster, parallelism);
+  const double logits = tokens * std::ceil(static_cast<double>(t.vocab) / tensor);
+  const double loss = logits * software.loss_traffic_bytes / gpu.memory_bandwidth / 2;
+  pass.first_forward = first.forward;
+  pass.first_backward = first.backward;
+  pass.last_forward = last.forward + loss;
+  pass.last_backward = last.backward + loss;
+  return pass;
+}
+
 namespace {
 
-double gemm_rate(const PhaseShape& shape, const Cluster& cluster) {
-  return cluster.gemm_flops.at(static_cast<double>(shape.transformer.hidden));
+double layer_flops(const PhaseShape& shape, const PhaseWork& work) {
+  const Transformer& t = shape.transformer;
+  return work.tokens * static_cast<double>(t.layers) * 2.0 * static_cast<double>(layer_matrix_parameters(t));
 }
 
-/// Matrix work of a unit's front end, connector and head, forward.
-double ends_flops(const Unit& unit, const PhaseShape& shape, const PhaseWork& work) {
-  double flops = 0;
-  if (unit.first) flops += work.padded_tokens * shape.front_end_flops_per_token;
-  if (unit.last) flops += work.outputs * shape.connector_flops_per_output + work.tokens * shape.head_flops_per_token;
-  return flops;
-}
-
-/// Seconds of `passes` times a unit's matrix and memory-bound work, with at least one reading of its weights a pass
-/// and one launch of every kernel.
-double dense_seconds(const Unit& unit, const PhaseShape& shape, const PhaseWork& work, const Cluster& cluster,
-                     double passes) {
-  const auto layers = static_cast<double>(unit.layers);
-  const double flops = layers * work.tokens * layer_linear_flops(shape.transformer) + ends_flops(unit, shape, work);
-  const double weights = unit.parameters * cluster.parameter_bytes / cluster.memory_bandwidth;
-  const double matrix = std::max(flops / gemm_rate(shape, cluster), work.tokens > 0 ? weights : 0.0);
-  const double memory =
-      layers * work.tokens * memory_bound_elements(shape.transformer) * bytes_per_element / cluster.memory_bandwidth;
-  return passes * (matrix + memory);
-}
-
-double at_least_launches(const Unit& unit, const Cluster& cluster, double passes, double seconds) {
-  const double launches = static_cast<double>(unit.layers) * cluster.kernels_per_layer * cluster.launch_seconds;
-  return std::max(seconds, passes * launches);
-}
-
-double share_of_layers(const Unit& unit, const PhaseShape& shape) {
-  return static_cast<double>(unit.layers) / static_cast<double>(shape.transformer.layers);
+double attention_flops(const PhaseShape& shape, const PhaseWork& work) {
+  return work.attention_pairs * static_cast<double>(attention_flops_per_pair(shape.transformer));
 }
 
 }  // namespace
 
-double forward_seconds(const Unit& unit, const PhaseShape& shape, const PhaseWork& work, const Cluster& cluster) {
-  const double attention = share_of_layers(unit, shape) * work.attention_forward_seconds;
-  return at_least_launches(unit, cluster, 1, dense_seconds(unit, shape, work, cluster, 1) + attention);
-}
-
-double backward_seconds(const Unit& unit, const PhaseShape& shape, const PhaseWork& work, const Cluster& cluster) {
-  const double attention = share_of_layers(unit, shape) * work.attention_backward_seconds;
-  const double backward = at_least_launches(unit, cluster, backward_linear,
-                                            dense_seconds(unit, shape, work, cluster, backward_linear) + attention);
-  return backward + forward_seconds(unit, shape, work, cluster);
-}
-
 double model_flops(const PhaseShape& shape, const PhaseWork& work) {
-  const Transformer& t = shape.transformer;
-  const double forward = work.tokens * (static_cast<double>(t.layers) * layer_linear_flops(t) +
-                                        shape.front_end_flops_per_token + shape.head_flops_per_token) +
-                         work.outputs * shape.connector_flops_per_output +
-                         work.attention_pairs * static_cast<double>(attention_flops_per_pair(t));
-  return 3 * forward;
+  const double ends = work.tokens * (shape.front_end_flops_per_token + shape.head_flops_per_token) +
+                      work.outputs * shape.connector_flops_per_output;
+  return 3 * (layer_flops(shape, work) + ends + attention_flops(shape, work));
 }
 
-std::pair<std::string, double> Memory::largest() const {
-  const std::array<std::pair<const char*, double>, 7> parts{{{"states", states},
-                                                             {"gathered", gathered},
-                                                             {"checkpoints", checkpoints},
-                                                             {"working_set", working_set},
-                                                             {"logits", logits},
-                                                             {"exchange", exchange},
-                                                             {"reserved", reserved}}};
-  const auto& part =
-      *std::max_element(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  return {part.first, part.second};
-}
-
-Memory rank_memory(const std::vector<PhaseShape>& shapes, const std::vector<Unit>& units,
-                   std::span<const PhaseWork> work, double exchange_bytes, std::uint32_t shard,
-                   const Cluster& cluster) {
-  Memory memory;
-  double parameters = 0;
-  double largest_unit = 0;
-  for (const Unit& unit : units) {
-    parameters += unit.parameters;
-    largest_unit = std::max(largest_unit, unit.parameters);
-  }
-  memory.states = parameters * cluster.state_bytes / shard;
-  // Two units' weights: the one in use and the prefetched one; one unit's full gradients before they are reduced.
-  if (shard > 1) memory.gathered = largest_unit * (2 * cluster.parameter_bytes + cluster.gradient_bytes);
-  for (std::size_t phase = 0; phase < shapes.size(); ++phase) {
-    const Transformer& t = shapes[phase].transformer;
-    memory.checkpoints += work[phase].tokens * static_cast<double>(t.hidden * t.layers) * bytes_per_element;
-    memory.working_set = std::max(memory.working_set, work[phase].tokens * saved_elements(t) * bytes_per_element);
-  }
-  const double chunk = std::min(work.back().tokens, static_cast<double>(cluster.loss_chunk_tokens));
-  const double logit_bytes = 2 + 4;  // 16-bit logits and their 32-bit softmax
-  memory.logits = chunk * static_cast<double>(shapes.back().transformer.vocab) * logit_bytes;
-  memory.exchange = exchange_bytes;
-  const double allocated = memory.total();
-  memory.reserved = cluster.reserved_bytes + allocated * cluster.fragmentation;
-  return memory;
+double recomputed_flops(const PhaseShape& shape, const PhaseWork& work, const Software& software,
+                        Recompute recompute) {
+  const Repeated again = repeated(software, recompute);
+  return again.gemm * layer_flops(shape, work) + again.attention * attention_flops(shape, work);
 }
 
 }  // namespace orch::sim

@@ -1,85 +1,122 @@
-// One training step on a cluster: from a step plan to a task graph, played by the engine.
+// One training step on a cluster: from work and routes to a task graph, played by the engine.
 //
-// Units of layers run in order: encoders, LLM, then backwards. FSDP gathers each unit's weights (prefetching one unit)
-// and reduces its gradients among the `shard` ranks of a group; HSDP reduces them once more among the groups. Every
-// encoder's outputs travel to the layout of the phases that it feeds when all ranks have finished that encoder, their
-// gradients travel back after that phase's backward pass. The next step's raw inputs travel on the same links
-// meanwhile.
+// Two programs of a step share tasks, resources and measures:
+//
+//   play_step()      data-parallel instances run phase by phase: encoders, LLM, then backwards. FSDP gathers each unit's
+//                    weights (prefetching one unit) and reduces its gradients; HSDP reduces them once more among the
+//                    groups. The LLM runs micro-batch by micro-batch, forward and backward. Every encoder's outputs
+//                    travel to the layout of the phases that it feeds when all instances have finished that encoder,
+//                    their gradients travel back after that phase's backward pass. The next step's raw inputs travel
+//                    on the same links meanwhile.
+//   play_pipeline()  instances are pipelines: encoders and the first LLM layers on stage 0, micro-batches in 1F1B or
+//                    interleaved order; weights are gathered and gradients reduced once a step.
+//
 // docs/simulator.md lists tasks, resources and equations.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "orchmllm/orchestrate/step_plan.hpp"
 #include "orchmllm/sim/cluster.hpp"
 #include "orchmllm/sim/engine.hpp"
+#include "orchmllm/sim/memory.hpp"
+#include "orchmllm/sim/parallelism.hpp"
 #include "orchmllm/sim/workload.hpp"
 
 namespace orch::sim {
 
-/// How the ranks share the model's states: groups of `shard` consecutive ranks hold one copy each.
-struct Sharding {
-  std::uint32_t shard = 1;
+/// phase → micro-batch → instance → what it runs. With one instance for many, all are taken to run the same.
+struct StepWork {
+  std::uint32_t instances = 1;  ///< data-parallel instances of the system
+  std::vector<std::vector<std::vector<PhaseWork>>> work;
+
+  [[nodiscard]] std::uint32_t simulated() const { return static_cast<std::uint32_t>(work.back().front().size()); }
 };
 
-enum class Activity : std::uint8_t { barrier, forward, backward, gather, reduce, exchange, input, optimizer };
+/// What disturbs a step. Empty vectors: nothing.
+struct Conditions {
+  std::vector<double> compute_scale;  ///< instance → factor on its compute times
+  std::vector<double> link_scale;     ///< instance → factor on the times of its links
+  double jitter = 0;                  ///< standard deviation of the logarithm of every pass's time
+  std::uint64_t seed = 0;             ///< of the jitter
+};
+
+enum class Activity : std::uint8_t { barrier, forward, backward, gather, reduce, exchange, input, send, optimizer };
 
 struct TaskTag {
   Activity activity = Activity::barrier;
   std::uint16_t unit = 0;  ///< index into the units; for exchanges, of the encoder phase, for inputs of their phase
-  std::uint32_t rank = 0;
+  std::uint32_t lane = 0;  ///< whose: instance · pipeline stages + stage; of a collective, its first
+  std::uint32_t micro_batch = 0;
 };
 
 struct PhaseTimes {
   std::string phase;
-  double busy_seconds = 0;  ///< mean over ranks, forward and backward compute
+  double busy_seconds = 0;  ///< mean over lanes, forward and backward compute
   double wall_seconds = 0;  ///< first start to last end, forward and backward
   [[nodiscard]] double idle_fraction() const { return wall_seconds > 0 ? 1 - busy_seconds / wall_seconds : 0; }
 };
 
-/// Where a step's time goes, mean over ranks; the parts add up to the step.
+/// Where a step's time goes, mean over lanes; the parts add up to the step.
 struct Breakdown {
   std::vector<double> compute;     ///< phase → forward and backward
   double optimizer = 0;            ///< seconds
   double exposed_exchange = 0;     ///< compute stands still while outputs or their gradients travel
   double exposed_collectives = 0;  ///< … while weights are gathered or gradients reduced
-  double waiting = 0;              ///< for slower ranks, or for a link that is busy with something else
+  double bubble = 0;               ///< … for another pipeline stage
+  double planning = 0;             ///< … for the plan
+  double waiting = 0;              ///< for slower instances, or for a link that is busy with something else
+  double overhead = 0;             ///< host work between steps
 
   [[nodiscard]] double total() const;
+  Breakdown& operator+=(const Breakdown& other);
+  Breakdown& operator/=(double divisor);
 };
 
 struct StepResult {
   double seconds = 0;
-  double busy_seconds = 0;      ///< compute, mean over ranks
+  double busy_seconds = 0;      ///< compute, mean over lanes
   double exchange_seconds = 0;  ///< output exchanges, forward and backward: from all ranks ready to the last byte
-  double model_flops = 0;       ///< all ranks
-  double tokens = 0;            ///< LLM tokens, all ranks
+  double model_flops = 0;       ///< all instances
+  double hardware_flops = 0;    ///< with recomputation
+  double tokens = 0;            ///< LLM tokens, all instances
   std::uint64_t output_intra_node_bytes = 0;  ///< output exchanges, forward and backward
   std::uint64_t output_inter_node_bytes = 0;
   std::uint64_t input_intra_node_bytes = 0;  ///< input exchanges
   std::uint64_t input_inter_node_bytes = 0;
   std::vector<PhaseTimes> phases;
   Breakdown breakdown;
-  Memory peak_memory;  ///< of the rank that needs most
-  std::uint32_t peak_rank = 0;
+  Memory peak_memory;  ///< of the lane that needs most
+  std::uint32_t peak_lane = 0;
   std::uint64_t events = 0;
 };
 
-/// A played step with its tasks, for timelines and tests.
+/// A played step with its tasks, for timelines and tests. Resource 3·l + {0, 1, 2} is lane l's compute, NVLink, NIC;
+/// groups follow.
 struct PlayedStep {
   StepResult result;
   TaskGraph graph;
   Schedule schedule;
   std::vector<TaskTag> tags;  ///< task → what it is
   std::vector<Unit> units;
+  std::uint32_t lanes = 0;
 };
 
-/// Throws InvalidInput if `shard` does not divide the number of ranks.
-[[nodiscard]] PlayedStep play_step(const StepPlan& plan, const std::vector<PhaseShape>& shapes, const Cluster& cluster,
-                                   const Sharding& sharding);
+/// A phase-by-phase step: one micro-batch of every encoder, any number of the LLM. `routes` may be empty; they and
+/// `topology` are in terms of instances. Throws InvalidInput if the shard group does not divide the instances.
+[[nodiscard]] PlayedStep play_step(const std::vector<PhaseShape>& shapes, const StepWork& work,
+                                   std::span<const Route> routes, const Topology& topology, const Cluster& cluster,
+                                   const Parallelism& parallelism, const Conditions& conditions = {});
+
+/// A pipelined step: every phase has the same micro-batches. Throws InvalidInput if layers or micro-batches do not fit
+/// the schedule.
+[[nodiscard]] PlayedStep play_pipeline(const std::vector<PhaseShape>& shapes, const StepWork& work,
+                                       const Cluster& cluster, const Parallelism& parallelism,
+                                       const Conditions& conditions = {});
 
 }  // namespace orch::sim

@@ -1,23 +1,35 @@
-// Compute and memory of one rank's batch in one phase, from the model's shape and the cluster's achieved rates.
+// Compute of one instance's batch in one phase, from the model's shape and the cluster's achieved rates.
 //
-// Forward time of one layer = matrix work / GEMM rate + attention work / attention rate + bytes of memory-bound
-// operators / bandwidth, at least the time to read the weights and to launch the kernels. A backward layer does the
-// matrix work twice and attention 2.5 times, and recomputes the forward layer first (full activation recomputation).
-// Units: seconds, bytes, FLOPs. docs/simulator.md has the equations.
+// Forward time of one layer = matrix products + attention + memory-bound operators, at least the time to launch its
+// kernels, and what tensor- and context-parallel communication leaves exposed. A backward layer does two products for
+// each forward one, attention 2.5 times, and recomputes what the run does not keep.
+// Units: seconds, bytes, FLOPs; of one GPU of the instance. docs/simulator.md has the equations.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "orchmllm/model/architecture.hpp"
 #include "orchmllm/orchestrate/step_plan.hpp"
 #include "orchmllm/sim/cluster.hpp"
+#include "orchmllm/sim/kernels.hpp"
+#include "orchmllm/sim/parallelism.hpp"
 
 namespace orch::sim {
+
+/// A product outside of the layers: a front end, a connector, an output head.
+struct EndProduct {
+  enum class Rows : std::uint8_t { tokens, padded_tokens, outputs };
+  Rows rows = Rows::tokens;
+  double rows_scale = 1;
+  double n = 0;
+  double k = 0;
+  bool split = false;          ///< its columns are split among tensor-parallel ranks
+  bool input_gradient = true;  ///< false: nothing before it is trained
+};
 
 /// One phase of a model as the simulator sees it: an encoder with its connector, or the LLM with its head.
 struct PhaseShape {
@@ -30,26 +42,46 @@ struct PhaseShape {
   double head_flops_per_token = 0;        ///< LLM
   double first_parameters = 0;            ///< with the first layer: front end or embedding
   double last_parameters = 0;             ///< with the last layer: connector or output head
+  std::vector<EndProduct> first_products;
+  std::vector<EndProduct> last_products;
 };
 
 /// Encoders in the model's order, then the LLM.
 [[nodiscard]] std::vector<PhaseShape> phase_shapes(const Mllm& model);
 
-/// What a rank's batch in one phase amounts to.
+/// What an instance's batch, or micro-batch, in one phase amounts to.
 struct PhaseWork {
   double tokens = 0;
   double padded_tokens = 0;  ///< units · longest unit: what a padded front end processes
   double outputs = 0;        ///< tokens that leave an encoder
   double attention_pairs = 0;
-  double attention_forward_seconds = 0;   ///< all layers
-  double attention_backward_seconds = 0;  ///< all layers, without recomputation
+  double longest = 0;                     ///< tokens of the longest unit
+  double attention_forward_seconds = 0;   ///< all layers and heads, on one GPU
+  double attention_backward_seconds = 0;  ///< without recomputation
 };
 
-/// Work of every rank in one phase of a step.
-[[nodiscard]] std::vector<PhaseWork> rank_work(const PhaseShape& shape, const PhasePlan& plan, std::uint32_t ranks,
-                                               const Cluster& cluster);
+/// Adds up units of a phase.
+class WorkSum {
+ public:
+  WorkSum(const PhaseShape& shape, const Gpu& gpu, const Parallelism& parallelism);
+  void add(std::uint64_t length, std::uint64_t outputs);
+  [[nodiscard]] PhaseWork work() const;
 
-/// Layers that FSDP gathers together.
+ private:
+  const PhaseShape& shape_;
+  const AttentionRate& rate_;
+  double pair_flops_ = 0;  ///< with what a kernel's head size pads, at the software's efficiency
+  double shrink_ = 1;      ///< context-parallel GPUs work on so much shorter pieces of a sequence
+  double units_ = 0;
+  PhaseWork sum_;
+};
+
+/// Work of every instance in one phase of a step.
+[[nodiscard]] std::vector<PhaseWork> instance_work(const PhaseShape& shape, const PhasePlan& plan,
+                                                   std::uint32_t instances, const Cluster& cluster,
+                                                   const Parallelism& parallelism);
+
+/// Layers that are gathered together, or that stand on a pipeline stage together.
 struct Unit {
   std::size_t phase = 0;
   std::uint64_t layers = 0;
@@ -58,37 +90,38 @@ struct Unit {
   double parameters = 0;
 };
 
+[[nodiscard]] Unit make_unit(const std::vector<PhaseShape>& shapes, std::size_t phase, std::uint64_t layers, bool first,
+                             bool last);
 /// All units in forward order.
 [[nodiscard]] std::vector<Unit> fsdp_units(const std::vector<PhaseShape>& shapes, std::uint32_t layers_per_unit);
 
-[[nodiscard]] double forward_seconds(const Unit& unit, const PhaseShape& shape, const PhaseWork& work,
-                                     const Cluster& cluster);
-/// Recomputation included.
-[[nodiscard]] double backward_seconds(const Unit& unit, const PhaseShape& shape, const PhaseWork& work,
-                                      const Cluster& cluster);
+/// Passes of one batch through the parts of a phase. Recomputation is part of backward.
+struct PassSeconds {
+  double layer_forward = 0;
+  double layer_backward = 0;
+  double layer_recompute = 0;  ///< of that, recomputation
+  double first_forward = 0;
+  double first_backward = 0;
+  double last_forward = 0;
+  double last_backward = 0;
 
-/// Model FLOPs of forward and backward, without recomputation: what MFU counts.
-[[nodiscard]] double model_flops(const PhaseShape& shape, const PhaseWork& work);
-
-/// Peak memory of one rank by contributor, bytes.
-struct Memory {
-  double states = 0;       ///< sharded weights, gradients, optimizer
-  double gathered = 0;     ///< weights of two units, full gradients of one
-  double checkpoints = 0;  ///< layer inputs kept for the backward pass
-  double working_set = 0;  ///< activations of the layer being recomputed
-  double logits = 0;
-  double exchange = 0;  ///< staging of encoder outputs, sent and received
-  double reserved = 0;  ///< context, communication buffers, fragmentation
-  [[nodiscard]] double total() const {
-    return states + gathered + checkpoints + working_set + logits + exchange + reserved;
+  [[nodiscard]] double forward(const Unit& unit) const {
+    return static_cast<double>(unit.layers) * layer_forward + (unit.first ? first_forward : 0) +
+           (unit.last ? last_forward : 0);
   }
-  /// Name and bytes of the largest part.
-  [[nodiscard]] std::pair<std::string, double> largest() const;
+  [[nodiscard]] double backward(const Unit& unit) const {
+    return static_cast<double>(unit.layers) * layer_backward + (unit.first ? first_backward : 0) +
+           (unit.last ? last_backward : 0);
+  }
 };
 
-/// `work[phase]` of one rank; `exchange_bytes` sent and received by it; `shard` = GPUs that share the states.
-[[nodiscard]] Memory rank_memory(const std::vector<PhaseShape>& shapes, const std::vector<Unit>& units,
-                                 std::span<const PhaseWork> work, double exchange_bytes, std::uint32_t shard,
-                                 const Cluster& cluster);
+[[nodiscard]] PassSeconds pass_seconds(const PhaseShape& shape, const PhaseWork& work, const Cluster& cluster,
+                                       const Parallelism& parallelism);
+
+/// Model FLOPs of forward and backward, without recomputation: what MFU counts. Adapters train as all weights would.
+[[nodiscard]] double model_flops(const PhaseShape& shape, const PhaseWork& work);
+/// FLOPs that recomputation adds: what HFU counts besides.
+[[nodiscard]] double recomputed_flops(const PhaseShape& shape, const PhaseWork& work, const Software& software,
+                                      Recompute recompute);
 
 }  // namespace orch::sim
