@@ -3,7 +3,7 @@
 #   scripts/install_packages.sh demo|test|bench|ci
 set -euo pipefail
 
-demo=(g++ make cmake ninja-build pkg-config libcli11-dev libfmt-dev libsimdjson-dev libtomlplusplus-dev libzstd-dev
+demo=(g++ make cmake ninja-build pkg-config libcli11-dev libfmt-dev libnlopt-cxx-dev libsimdjson-dev libtomlplusplus-dev libzstd-dev
       nlohmann-json3-dev zlib1g-dev)
 # What `orch trace scan` reads with, and what makes the files that its tests read.
 scan=(libarchive-dev libavformat-dev libexif-dev libjpeg-dev libpng-dev libstb-dev libtiff-dev libwebp-dev)

@@ -139,8 +139,10 @@ void read_software(TomlSection software, Software& s) {
   s.moment_bytes = software.number("moment_bytes", 0, 64);
   s.optimizer_traffic_bytes = software.number("optimizer_traffic_bytes", 0, 1024);
   s.elementwise_traffic = software.number("elementwise_traffic", 0, 100, 1);
+  s.compiled_elementwise_traffic = software.number("compiled_elementwise_traffic", 0, 100, s.elementwise_traffic);
   s.loss_traffic_bytes = software.number("loss_traffic_bytes", 0, 1024, 0);
   s.tensor_overlap = software.number("tensor_overlap", 0, 1, 0);
+  s.collective_interference = software.number("collective_interference", 0, 10, 0);
   s.sequence_parallel = software.boolean("sequence_parallel", true);
   s.reduce_every_micro_batch = software.boolean("reduce_every_micro_batch", false);
   s.flash_attention = software.boolean("flash_attention", true);

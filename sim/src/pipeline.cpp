@@ -14,7 +14,7 @@ namespace {
 /// Layers of every chunk, in the order in which a micro-batch meets them. Where they do not divide evenly, the chunks
 /// with the embedding and the head have one layer less, if that fits; else the first chunks have one more.
 std::vector<std::uint64_t> chunk_layers(std::uint64_t layers, std::uint32_t chunks) {
-  if (layers < chunks) {
+  if (layers < chunks && layers + 2 != chunks) {
     throw InvalidInput(fmt::format("{} layers cannot be cut into {} pipeline chunks", layers, chunks));
   }
   std::vector<std::uint64_t> result(chunks, layers / chunks);

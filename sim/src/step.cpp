@@ -127,7 +127,7 @@ class DataParallelStep {
   }
 
   void forward(std::size_t u, std::uint32_t micro_batch) {
-    add_compute(u, micro_batch, Activity::forward);
+    add_compute(u, micro_batch, Activity::forward, false);
     if (!units_[u].last) return;
     for (std::size_t r = 0; r < routes_.size(); ++r) {
       if (routes_[r].from == units_[u].phase) outputs_ready_[r] = add_exchange(routes_[r]);
@@ -135,8 +135,9 @@ class DataParallelStep {
   }
 
   void backward(std::size_t u, std::uint32_t micro_batch, bool last_micro_batch) {
-    add_compute(u, micro_batch, Activity::backward);
-    if (last_micro_batch || (sharded() && cluster_.software.reduce_every_micro_batch)) add_reduction(u);
+    const bool reduces = last_micro_batch || (sharded() && cluster_.software.reduce_every_micro_batch);
+    add_compute(u, micro_batch, Activity::backward, reduces);
+    if (reduces) add_reduction(u);
     if (!units_[u].first || !last_micro_batch) return;
     for (std::size_t r = routes_.size(); r-- > 0;) {
       const Route& route = routes_[r];
@@ -144,10 +145,11 @@ class DataParallelStep {
     }
   }
 
-  /// Weights of unit `u` for every group: all its lanes must have come within one unit of needing them.
-  void gather(std::size_t u) {
+  /// Weights of unit `u` for every group: all its lanes must have come within one unit of needing them. False if they
+  /// are there.
+  bool gather(std::size_t u) {
     gathered_.assign(lanes_, no_task);
-    if (!sharded() || gathered_unit_ == u) return;  // still there from the pass before
+    if (!sharded() || gathered_unit_ == u) return false;  // still there from the pass before
     gathered_unit_ = u;
     for (const Collective& group : groups_) {
       const double seconds =
@@ -158,6 +160,7 @@ class DataParallelStep {
         gathered_[lane] = task;
       }
     }
+    return true;
   }
 
   /// Distributed optimizer: all weights, in the order in which they are needed.
@@ -173,13 +176,24 @@ class DataParallelStep {
     }
   }
 
-  void add_compute(std::size_t u, std::uint32_t micro_batch, Activity activity) {
+  /// Seconds by which collectives that run beside a pass slow it down: they take multiprocessors and memory bandwidth.
+  [[nodiscard]] double interference(std::size_t u, bool gathers, bool reduces) const {
+    if (groups_.empty()) return 0;
+    const Software& software = cluster_.software;
+    const Group group = groups_.front().group;
+    double seconds = gathers ? ring_seconds(own_bytes(u, software.parameter_bytes), group, cluster_.links) : 0;
+    if (reduces) seconds += ring_seconds(own_bytes(u, software.reduced_gradient_bytes), group, cluster_.links);
+    return seconds * software.collective_interference;
+  }
+
+  void add_compute(std::size_t u, std::uint32_t micro_batch, Activity activity, bool reduces) {
     const Unit& unit = units_[u];
-    gather(u);
+    const bool gathers = gather(u);
+    const double slower = interference(u, gathers, reduces);
     const bool forward = activity == Activity::forward;
     for (std::uint32_t lane = 0; lane < lanes_; ++lane) {
       const PassSeconds& pass = passes_[unit.phase][micro_batch][lane];
-      const TaskId task = graph_.add_compute(forward ? pass.forward(unit) : pass.backward(unit),
+      const TaskId task = graph_.add_compute((forward ? pass.forward(unit) : pass.backward(unit)) + slower,
                                              {activity, static_cast<std::uint16_t>(u), lane, micro_batch});
       graph_.depend(gathered_[lane], task);
       if (forward && micro_batch == 0 && !weights_.empty()) graph_.depend(weights_[u][lane], task);

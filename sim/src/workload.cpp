@@ -27,6 +27,18 @@ ElementwiseElements elementwise_elements(const Transformer& t) {
   return {norms + residuals, 2 * rotated + (t.gated_mlp ? 3 : 2) * ffn};
 }
 
+/// Elements that adapters beside a layer's four products read and write per token: each reads the product's input, and
+/// reads and writes its output. Their own operations are few.
+double adapter_elements(const Transformer& t) {
+  const auto hidden = static_cast<double>(t.hidden);
+  const auto query = static_cast<double>(t.heads * t.head_dim);
+  const auto key_value = static_cast<double>(2 * t.kv_heads * t.head_dim);
+  const auto ffn = static_cast<double>(t.ffn);
+  const double inputs = 2 * hidden + query + ffn;
+  const double outputs = query + key_value + 2 * hidden + (t.gated_mlp ? 2 : 1) * ffn;
+  return inputs + 2 * outputs;
+}
+
 /// What the backward pass repeats of a forward layer, as shares.
 struct Repeated {
   double gemm = 0;
@@ -138,7 +150,8 @@ WorkSum::WorkSum(const PhaseShape& shape, const Gpu& gpu, const Parallelism& par
   const Transformer& t = shape.transformer;
   const double padding = static_cast<double>(kernel_head_dim(gpu, t.head_dim)) / static_cast<double>(t.head_dim);
   pair_flops_ = static_cast<double>(attention_flops_per_pair(t)) * padding / gpu.attention_scale;
-  if (t.causal) shrink_ = parallelism.context;
+  // Zig-zag: every context-parallel GPU has two pieces of a sequence.
+  if (t.causal && parallelism.context > 1) shrink_ = 2.0 * parallelism.context;
 }
 
 void WorkSum::add(std::uint64_t length, std::uint64_t outputs) {
@@ -211,7 +224,8 @@ PassSeconds pass_seconds(const PhaseShape& shape, const PhaseWork& work, const C
   const double attention_share = heads / parallelism.context / layers;
   const double attention_forward = work.attention_forward_seconds * attention_share;
   const double attention_backward = work.attention_backward_seconds * attention_share;
-  const ElementwiseElements elements = elementwise_elements(t);
+  ElementwiseElements elements = elementwise_elements(t);
+  if (parallelism.trainable == Trainable::adapters) elements.inner += adapter_elements(t);
   const double elementwise = tokens * activation_bytes * software.elementwise_traffic / gpu.memory_bandwidth *
                              (elements.residual / (software.sequence_parallel ? tensor : 1) + elements.inner / tensor);
   const double launches = gpu.kernels_per_layer * gpu.launch_seconds;

@@ -86,8 +86,10 @@ struct Software {
   double moment_bytes = 8;                 ///< optimizer's moments
   double optimizer_traffic_bytes = 28;     ///< read and written per parameter and step
   double elementwise_traffic = 1;          ///< bytes of memory-bound operators against fully fused ones
+  double compiled_elementwise_traffic = 1; ///< … where a compiler fuses them
   double loss_traffic_bytes = 0;           ///< read and written per logit, forward and backward
   double tensor_overlap = 0;               ///< share of tensor-parallel communication hidden behind products
+  double collective_interference = 0;      ///< share of a collective's time by which compute beside it takes longer
   bool sequence_parallel = true;           ///< norms and residuals are split among tensor-parallel ranks
   bool reduce_every_micro_batch = false;   ///< FSDP without no_sync
   bool flash_attention = true;             ///< attention probabilities are not kept

@@ -1,0 +1,152 @@
+#include "measured_runs.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "importers/csv_reader.hpp"
+#include "orchmllm/sim/model_file.hpp"
+
+namespace orch::apps {
+
+namespace {
+
+/// Fields of one record by the header's names.
+class Row {
+ public:
+  Row(const std::map<std::string, std::size_t>& columns, const CsvReader& reader, const std::string& path)
+      : columns_(columns), reader_(reader), path_(path) {}
+
+  [[noreturn]] void fail(const std::string& message) const { throw InvalidInput::at(path_, reader_.line(), message); }
+
+  [[nodiscard]] const std::string& text(const char* column) const {
+    const auto found = columns_.find(column);
+    if (found == columns_.end()) throw InvalidInput::at(path_, 1, fmt::format("no column {}", column));
+    return reader_.fields()[found->second];
+  }
+
+  [[nodiscard]] std::optional<double> number(const char* column) const {
+    const std::string& field = text(column);
+    if (field.empty()) return {};
+    double value = 0;
+    const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
+    if (error != std::errc() || end != field.data() + field.size() || !(value > 0)) {
+      fail(fmt::format("{} is \"{}\", expected a positive number", column, field));
+    }
+    return value;
+  }
+
+  [[nodiscard]] std::uint64_t integer(const char* column, std::uint64_t high) const {
+    const std::string& field = text(column);
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
+    if (error != std::errc() || end != field.data() + field.size() || value < 1 || value > high) {
+      fail(fmt::format("{} is \"{}\", expected an integer from 1 to {}", column, field, high));
+    }
+    return value;
+  }
+  [[nodiscard]] std::uint32_t integer32(const char* column) const {
+    return static_cast<std::uint32_t>(integer(column, 1U << 24U));
+  }
+
+  /// One of the names, as the value beside it.
+  template <class Value>
+  [[nodiscard]] Value choice(const char* column, const std::vector<std::pair<const char*, Value>>& choices) const {
+    const std::string& field = text(column);
+    std::string names;
+    for (const auto& [name, value] : choices) {
+      if (field == name) return value;
+      names += (names.empty() ? "" : ", ") + std::string(name);
+    }
+    fail(fmt::format("{} is \"{}\", expected one of {}", column, field, names));
+  }
+
+ private:
+  const std::map<std::string, std::size_t>& columns_;
+  const CsvReader& reader_;
+  const std::string& path_;
+};
+
+sim::Parallelism read_parallelism(const Row& row, std::uint32_t gpus) {
+  using sim::DataParallel;
+  using sim::Recompute;
+  using sim::Trainable;
+  sim::Parallelism p;
+  p.tensor = row.integer32("tp");
+  p.pipeline = row.integer32("pp");
+  p.context = row.integer32("cp");
+  p.virtual_stages = row.integer32("virtual");
+  if (gpus % p.gpus() != 0) row.fail(fmt::format("gpus {} is not a multiple of tp · pp · cp = {}", gpus, p.gpus()));
+  p.data = row.choice<DataParallel>("data_parallel", {{"fsdp", DataParallel::fsdp},
+                                                      {"hsdp", DataParallel::fsdp},
+                                                      {"distributed-optimizer", DataParallel::distributed_optimizer},
+                                                      {"replicated", DataParallel::replicated}});
+  if (!row.text("shard").empty()) {
+    const std::uint32_t shard = row.integer32("shard");
+    if (shard % p.context != 0) row.fail(fmt::format("shard {} is not a multiple of cp {}", shard, p.context));
+    p.shard = shard / p.context;
+  }
+  p.recompute = row.choice<Recompute>("recompute", {{"none", Recompute::none},
+                                                    {"selective", Recompute::selective},
+                                                    {"alternate", Recompute::alternate},
+                                                    {"full", Recompute::full}});
+  p.trainable = row.choice<Trainable>("trainable", {{"full", Trainable::full}, {"lora", Trainable::adapters}});
+  return p;
+}
+
+MeasuredRun read_run(const Row& row) {
+  MeasuredRun run;
+  run.id = row.text("id");
+  run.calibrate = row.choice<bool>("use", {{"calibrate", true}, {"validate", false}});
+  run.cluster = row.text("stack");
+  run.precision =
+      row.choice<sim::Precision>("precision", {{"bf16", sim::Precision::bf16}, {"fp8", sim::Precision::fp8}});
+  run.model = row.text("model");
+  run.gpus = row.integer32("gpus");
+  run.parallelism = read_parallelism(row, run.gpus);
+  const std::uint64_t length = row.integer("seq", 1U << 24U);
+  const std::uint64_t attends = row.text("attention_length").empty() ? length : row.integer("attention_length", length);
+  run.batch = {length, row.integer("micro_batch", 1U << 20U), attends};
+  const std::uint64_t sequences = row.integer("global_batch", 1U << 30U);
+  const std::uint64_t at_once = run.batch.sequences * (run.gpus / run.parallelism.gpus());
+  if (sequences % at_once != 0) {
+    row.fail(fmt::format("global_batch {} is not a multiple of {} (micro_batch · gpus / (tp · pp · cp))", sequences,
+                         at_once));
+  }
+  run.parallelism.micro_batches = static_cast<std::uint32_t>(sequences / at_once);
+  run.compiled = row.choice<bool>("compile", {{"true", true}, {"false", false}});
+  const auto tokens = row.number("tokens_per_second_per_gpu");
+  if (!tokens) row.fail("tokens_per_second_per_gpu is empty");
+  run.tokens_per_second_per_gpu = *tokens;
+  run.memory_gib = row.number("memory_gib");
+  run.source = row.text("source");
+  run.architecture = sim::load_model(run.model);
+  if (!run.architecture.encoders.empty()) row.fail(run.model + " has encoders: runs of text models only");
+  if (!row.text("layers").empty()) run.architecture.llm.layers = row.integer("layers", 10000);
+  return run;
+}
+
+}  // namespace
+
+std::vector<MeasuredRun> read_runs(const std::string& path) {
+  CsvReader reader(path);
+  if (!reader.next()) throw InvalidInput(path + ": empty, expected a header and runs");
+  std::map<std::string, std::size_t> columns;
+  for (std::size_t c = 0; c < reader.fields().size(); ++c) columns[reader.fields()[c]] = c;
+  std::vector<MeasuredRun> runs;
+  while (reader.next()) runs.push_back(read_run(Row(columns, reader, path)));
+  return runs;
+}
+
+SimulatedRun simulate_run(const MeasuredRun& run, const sim::Cluster& cluster) {
+  sim::Cluster used = cluster;
+  used.software.precision = run.precision;
+  if (run.compiled) used.software.elementwise_traffic = used.software.compiled_elementwise_traffic;
+  const sim::PlayedStep played = sim::play_uniform(run.architecture, run.batch, run.gpus, used, run.parallelism);
+  const double seconds = played.result.seconds + used.software.step_overhead_seconds;
+  constexpr double gib = 1024.0 * 1024.0 * 1024.0;
+  return {played.result.tokens / seconds / run.gpus, seconds, played.result.peak_memory.total() / gib,
+          played.result.breakdown};
+}
+
+}  // namespace orch::apps

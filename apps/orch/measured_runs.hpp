@@ -1,0 +1,52 @@
+// Measured training runs of text models (sim/validation/README.md has the columns), and the simulator's figures for
+// them.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "orchmllm/model/architecture.hpp"
+#include "orchmllm/sim/cluster.hpp"
+#include "orchmllm/sim/uniform.hpp"
+
+namespace orch::apps {
+
+struct MeasuredRun {
+  std::string id;
+  bool calibrate = false;  ///< coefficients may be fitted to it
+  std::string cluster;     ///< name of a cluster file
+  sim::Precision precision = sim::Precision::bf16;
+  std::string model;
+  std::uint32_t gpus = 0;
+  sim::UniformBatch batch;
+  sim::Parallelism parallelism;
+  bool compiled = false;
+  double tokens_per_second_per_gpu = 0;
+  std::optional<double> memory_gib;
+  std::string source;
+  Mllm architecture;  ///< as the model file says, cut to the run's layers
+};
+
+/// Throws InvalidInput as FILE:LINE. Every row must be one that the simulator can run.
+[[nodiscard]] std::vector<MeasuredRun> read_runs(const std::string& path);
+
+struct SimulatedRun {
+  double tokens_per_second_per_gpu = 0;
+  double step_seconds = 0;
+  double memory_gib = 0;
+  sim::Breakdown breakdown;
+};
+
+[[nodiscard]] SimulatedRun simulate_run(const MeasuredRun& run, const sim::Cluster& cluster);
+
+/// simulated / measured − 1
+[[nodiscard]] inline double relative_error(const MeasuredRun& run, const SimulatedRun& simulated) {
+  return simulated.tokens_per_second_per_gpu / run.tokens_per_second_per_gpu - 1;
+}
+
+}  // namespace orch::apps
