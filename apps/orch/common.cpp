@@ -16,25 +16,23 @@
 
 namespace orch::apps {
 
-sim::Configuration RunOptions::configuration() const {
-  return {ranks, batch, steps, seed, {shard == 0 ? ranks : shard}};
-}
-
 void add_run_options(CLI::App& command, RunOptions& options) {
   command.add_option("--trace", options.trace, "Trace file (.jsonl, .jsonl.gz, .jsonl.zst)")->required();
   command.add_option("--model", options.model, "Model file, or the name of a shipped one")->required();
   command.add_option("--cluster", options.cluster, "Cluster file, or the name of a shipped one")->required();
-  command.add_option("--gpus,--ranks", options.ranks, "Ranks, one GPU each")
+  command.add_option("--gpus,--ranks", options.ranks, "GPUs; a rank each, unless several share a model instance")
       ->check(CLI::Range(1U, 1U << 20U))
       ->capture_default_str();
-  command.add_option("--batch", options.batch, "Samples a rank and step")
+  command.add_option("--batch", options.batch, "Samples a GPU and step")
       ->check(CLI::Range(1U, 1U << 20U))
       ->capture_default_str();
   command.add_option("--steps", options.steps, "Training steps")
       ->check(CLI::Range(1U, 1U << 20U))
       ->capture_default_str();
   command.add_option("--seed", options.seed, "Seed of the sampler")->capture_default_str();
-  command.add_option("--json", options.json, "Write the result as JSON; - is standard output")->type_name("FILE");
+  command.add_option("--json", options.json, "Write the result as JSON; - is standard output")
+      ->type_name("FILE")
+      ->group(outputs_group);
 }
 
 RunInputs read_inputs(const RunOptions& options) {
@@ -90,8 +88,9 @@ void require_distinct(const std::vector<std::string>& inputs, const std::vector<
   }
 }
 
-void write_json(const Json& json, const std::string& path) {
-  const std::string text = json.dump(1) + "\n";
+void write_json(const Json& json, const std::string& path) { write_text(json.dump(1) + "\n", path); }
+
+void write_text(const std::string& text, const std::string& path) {
   if (path == "-") {
     std::cout << text << std::flush;
     if (!std::cout) throw Error("standard output: cannot be written", 1);

@@ -26,11 +26,11 @@ struct RunOptions {
   std::uint32_t batch = 32;
   std::uint32_t steps = 1;
   std::uint64_t seed = 1;
-  std::uint32_t shard = 0;  ///< 0 = all ranks
   std::string json;
-
-  [[nodiscard]] sim::Configuration configuration() const;
 };
+
+/// Options that name what is written are in this group.
+inline constexpr const char* outputs_group = "Outputs";
 
 void add_run_options(CLI::App& command, RunOptions& options);
 
@@ -54,6 +54,7 @@ void warn_about(const io::TraceInfo& trace, const std::string& path);
 void require_distinct(const std::vector<std::string>& inputs, const std::vector<std::string>& outputs);
 
 /// Writes to a file (whole or not at all), or to standard output for "-".
+void write_text(const std::string& text, const std::string& path);
 void write_json(const Json& json, const std::string& path);
 
 /// Rows of text in aligned columns: the first column to the left, the others to the right.

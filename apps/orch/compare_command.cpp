@@ -5,14 +5,14 @@
 #include <memory>
 
 #include "commands.hpp"
-#include "common.hpp"
 #include "results.hpp"
+#include "system_options.hpp"
 
 namespace orch::apps {
 
 namespace {
 
-struct CompareOptions : RunOptions {
+struct CompareOptions : SystemOptions {
   std::vector<std::string> strategies{"none", "llm-only", "orchmllm", "movement"};
 };
 
@@ -21,19 +21,20 @@ void compare(const CompareOptions& options) {
   std::vector<sim::Strategy> strategies;
   for (const std::string& name : options.strategies) strategies.push_back(sim::strategy(name));
   const RunInputs inputs = read_inputs(options);
+  const sim::Cluster cluster = options.cluster_for_run(inputs.cluster);
   std::vector<sim::StrategyResult> results;
   for (const sim::Strategy& strategy : strategies) {
-    results.push_back(sim::simulate(inputs.model, inputs.lengths, inputs.cluster, options.configuration(), strategy,
+    results.push_back(sim::simulate(inputs.model, inputs.lengths, cluster, options.configuration(), strategy,
                                     progress_line(strategy.name + ": step")));
   }
   if (!options.json.empty()) {
-    Json json = run_header("orchmllm.compare/1", options, inputs);
+    Json json = run_header("orchmllm.compare/2", options, inputs);
     json["strategies"] = Json::array();
     for (const sim::StrategyResult& result : results) json["strategies"].push_back(strategy_json(result));
     write_json(json, options.json);
   }
   if (options.json == "-") return;
-  fmt::print("{} on {} x {}, {} samples a rank, {} step{}, {}\n\n", inputs.model.name, options.ranks,
+  fmt::print("{} on {} x {}, {} samples a GPU, {} step{}, {}\n\n", inputs.model.name, options.ranks,
              inputs.cluster.name, options.batch, options.steps, options.steps == 1 ? "" : "s", inputs.trace.name);
   print_strategies(results, inputs.cluster);
 }
@@ -44,9 +45,8 @@ void add_compare_command(CLI::App& app) {
   auto options = std::make_shared<CompareOptions>();
   CLI::App* command = app.add_subcommand("compare", "Compare strategies on the same batches");
   add_run_options(*command, *options);
-  command->add_option("--shard", options->shard, "Ranks that share the model's states (HSDP); 0 = all of them (FSDP)")
-      ->capture_default_str();
   command->add_option("--strategy", options->strategies, "Strategies, separated by commas")->delimiter(',');
+  add_system_options(*command, *options);
   command->footer(
       "A strategy that runs out of memory is marked; the comparison itself still succeeds (exit code 0).\n"
       "Examples:\n"

@@ -24,6 +24,8 @@ int run(int argc, char** argv) {
   orch::apps::add_plan_command(app);
   orch::apps::add_simulate_command(app, exit_code);
   orch::apps::add_compare_command(app);
+  orch::apps::add_fit_command(app);
+  orch::apps::add_validate_command(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {

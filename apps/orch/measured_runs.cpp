@@ -67,6 +67,11 @@ class Row {
   const std::string& path_;
 };
 
+const std::vector<std::pair<const char*, sim::Recompute>> recompute_choices{{"none", sim::Recompute::none},
+                                                                            {"selective", sim::Recompute::selective},
+                                                                            {"alternate", sim::Recompute::alternate},
+                                                                            {"full", sim::Recompute::full}};
+
 sim::Parallelism read_parallelism(const Row& row, std::uint32_t gpus) {
   using sim::DataParallel;
   using sim::Recompute;
@@ -86,10 +91,7 @@ sim::Parallelism read_parallelism(const Row& row, std::uint32_t gpus) {
     if (shard % p.context != 0) row.fail(fmt::format("shard {} is not a multiple of cp {}", shard, p.context));
     p.shard = shard / p.context;
   }
-  p.recompute = row.choice<Recompute>("recompute", {{"none", Recompute::none},
-                                                    {"selective", Recompute::selective},
-                                                    {"alternate", Recompute::alternate},
-                                                    {"full", Recompute::full}});
+  p.recompute = row.choice<Recompute>("recompute", recompute_choices);
   p.trainable = row.choice<Trainable>("trainable", {{"full", Trainable::full}, {"lora", Trainable::adapters}});
   return p;
 }
@@ -126,16 +128,58 @@ MeasuredRun read_run(const Row& row) {
   return run;
 }
 
-}  // namespace
+MeasuredMemory read_memory_row(const Row& row) {
+  MeasuredMemory m;
+  m.id = row.text("id");
+  m.model = row.text("model");
+  m.gpus = row.integer32("gpus");
+  m.parallelism.tensor = row.integer32("tp");
+  m.parallelism.pipeline = row.integer32("pp");
+  m.parallelism.virtual_stages = row.integer32("virtual");
+  m.parallelism.data = sim::DataParallel::replicated;
+  m.parallelism.recompute = row.choice<sim::Recompute>("recompute", recompute_choices);
+  m.batch = {row.integer("seq", 1U << 24U), row.integer("micro_batch", 1U << 20U), 0};
+  const std::uint64_t at_once = m.batch.sequences * (m.gpus / m.parallelism.gpus());
+  if (m.gpus % m.parallelism.gpus() != 0) row.fail("gpus is not a multiple of tp · pp");
+  m.parallelism.micro_batches = static_cast<std::uint32_t>(row.integer("global_batch", 1U << 30U) / at_once);
+  m.sequence_parallel = row.choice<bool>("sequence_parallel", {{"true", true}, {"false", false}});
+  const auto activation = row.number("activation_gib");
+  const auto states = row.number("parameters_and_optimizer_gib");
+  if (!activation || !states) row.fail("activation_gib and parameters_and_optimizer_gib must be given");
+  m.activation_gib = *activation;
+  m.state_gib = *states;
+  return m;
+}
 
-std::vector<MeasuredRun> read_runs(const std::string& path) {
+/// What `read_row` makes of every record of a file with a header.
+template <class Result>
+std::vector<Result> read_table(const std::string& path, Result (*read_row)(const Row&)) {
   CsvReader reader(path);
-  if (!reader.next()) throw InvalidInput(path + ": empty, expected a header and runs");
+  if (!reader.next()) throw InvalidInput(path + ": empty, expected a header and records");
   std::map<std::string, std::size_t> columns;
   for (std::size_t c = 0; c < reader.fields().size(); ++c) columns[reader.fields()[c]] = c;
-  std::vector<MeasuredRun> runs;
-  while (reader.next()) runs.push_back(read_run(Row(columns, reader, path)));
-  return runs;
+  std::vector<Result> rows;
+  while (reader.next()) rows.push_back(read_row(Row(columns, reader, path)));
+  return rows;
+}
+
+constexpr double gib = 1024.0 * 1024.0 * 1024.0;
+
+}  // namespace
+
+std::vector<MeasuredRun> read_runs(const std::string& path) { return read_table<MeasuredRun>(path, read_run); }
+
+std::vector<MeasuredMemory> read_memory(const std::string& path) {
+  return read_table<MeasuredMemory>(path, read_memory_row);
+}
+
+SimulatedMemory simulate_memory(const MeasuredMemory& row) {
+  sim::Cluster cluster = sim::load_cluster("megatron-a100");
+  cluster.software.sequence_parallel = row.sequence_parallel;
+  const sim::PlayedStep played =
+      sim::play_uniform(sim::load_model(row.model), row.batch, row.gpus, cluster, row.parallelism);
+  const sim::Memory& memory = played.result.peak_memory;
+  return {memory.activations.back() / gib, (memory.parameters + memory.gradients + memory.optimizer) / gib};
 }
 
 SimulatedRun simulate_run(const MeasuredRun& run, const sim::Cluster& cluster) {
@@ -144,7 +188,6 @@ SimulatedRun simulate_run(const MeasuredRun& run, const sim::Cluster& cluster) {
   if (run.compiled) used.software.elementwise_traffic = used.software.compiled_elementwise_traffic;
   const sim::PlayedStep played = sim::play_uniform(run.architecture, run.batch, run.gpus, used, run.parallelism);
   const double seconds = played.result.seconds + used.software.step_overhead_seconds;
-  constexpr double gib = 1024.0 * 1024.0 * 1024.0;
   return {played.result.tokens / seconds / run.gpus, seconds, played.result.peak_memory.total() / gib,
           played.result.breakdown};
 }

@@ -49,4 +49,27 @@ struct SimulatedRun {
   return simulated.tokens_per_second_per_gpu / run.tokens_per_second_per_gpu - 1;
 }
 
+/// Measured memory of one GPU of a first pipeline stage.
+struct MeasuredMemory {
+  std::string id;
+  std::string model;
+  std::uint32_t gpus = 0;
+  sim::UniformBatch batch;
+  sim::Parallelism parallelism;
+  bool sequence_parallel = false;
+  double activation_gib = 0;
+  double state_gib = 0;  ///< weights, gradients, optimizer
+};
+
+/// Throws InvalidInput as FILE:LINE.
+[[nodiscard]] std::vector<MeasuredMemory> read_memory(const std::string& path);
+
+struct SimulatedMemory {
+  double activation_gib = 0;
+  double state_gib = 0;
+};
+
+/// With the software that the measurements were made with: no flash kernel, dropout masks, optimizer not sharded.
+[[nodiscard]] SimulatedMemory simulate_memory(const MeasuredMemory& row);
+
 }  // namespace orch::apps

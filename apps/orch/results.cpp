@@ -1,15 +1,17 @@
 #include "results.hpp"
 
+#include "system_options.hpp"
+
 #include <fmt/format.h>
 
 namespace orch::apps {
 
 namespace {
 
-Json memory_json(const sim::Memory& memory) {
-  return {{"states", memory.states},           {"gathered", memory.gathered}, {"checkpoints", memory.checkpoints},
-          {"working_set", memory.working_set}, {"logits", memory.logits},     {"exchange", memory.exchange},
-          {"reserved", memory.reserved}};
+Json memory_json(const sim::Memory& memory, const std::vector<std::string>& phases) {
+  Json json = Json::object();
+  for (const auto& [name, bytes] : memory.parts(phases)) json[name] = bytes;
+  return json;
 }
 
 /// Seconds by cause; they add up to the step.
@@ -19,8 +21,24 @@ Json breakdown_json(const sim::Breakdown& breakdown, const std::vector<std::stri
   json["optimizer"] = breakdown.optimizer;
   json["exposed exchange"] = breakdown.exposed_exchange;
   json["exposed collectives"] = breakdown.exposed_collectives;
+  json["bubble"] = breakdown.bubble;
+  json["planning"] = breakdown.planning;
   json["waiting"] = breakdown.waiting;
+  json["overhead"] = breakdown.overhead;
   return json;
+}
+
+Json parallelism_json(const sim::StrategyResult& result) {
+  const sim::Parallelism& p = result.parallelism;
+  return {{"tensor", p.tensor},
+          {"context", p.context},
+          {"pipeline", p.pipeline},
+          {"virtual_stages", p.virtual_stages},
+          {"micro_batches", p.micro_batches},
+          {"micro_batch", result.micro_batch},
+          {"data_parallel", name_of(p.data)},
+          {"shard", p.shard},
+          {"recompute", name_of(p.recompute)}};
 }
 
 std::vector<std::string> phase_names(const auto& phases) {
@@ -60,37 +78,76 @@ Json strategy_json(const sim::StrategyResult& result) {
   Json steps = Json::array();
   for (const sim::StepResult& step : result.steps) steps.push_back(step_json(step));
   return {{"name", result.name},
+          {"parallelism", parallelism_json(result)},
           {"mfu", result.mfu},
+          {"hfu", result.hfu},
           {"step_seconds", result.step_seconds},
+          {"step_seconds_p50", result.step_quantile(0.5)},
+          {"step_seconds_p95", result.step_quantile(0.95)},
+          {"step_seconds_max", result.step_quantile(1)},
+          {"plan_seconds", result.plan_seconds},
+          {"total_seconds", result.total_seconds},
+          {"lost_seconds", result.lost_seconds},
+          {"gpu_hours", result.gpu_hours},
+          {"cost", result.cost},
           {"tokens_per_second_per_gpu", result.tokens_per_second_per_gpu},
           {"idle_fraction", result.idle_fraction},
           {"phase_idle_fraction", std::move(idle)},
           {"imbalance", std::move(imbalance)},
           {"gap", std::move(gap)},
-          {"breakdown_seconds", breakdown_json(result.breakdown, phase_names(result.phases))},
+          {"breakdown_seconds", breakdown_json(result.breakdown, result.phase_names())},
           {"exchange_seconds", result.exchange_seconds},
           {"inter_node_bytes", result.exchange_inter_node_bytes},
           {"intra_node_bytes", result.exchange_intra_node_bytes},
           {"input_inter_node_bytes", result.input_inter_node_bytes},
           {"input_intra_node_bytes", result.input_intra_node_bytes},
           {"peak_memory_bytes", result.peak_memory.total()},
-          {"peak_memory", memory_json(result.peak_memory)},
+          {"peak_memory", memory_json(result.peak_memory, result.phase_names())},
           {"peak_memory_rank", result.peak_rank},
+          {"peak_memory_stage", result.peak_stage},
           {"peak_memory_step", result.peak_step},
           {"oom", result.oom},
+          {"events", result.events},
           {"plan_hash", hex(result.plan_hash)},
           {"steps", std::move(steps)}};
 }
 
 void print_breakdown(const sim::StrategyResult& result) {
   std::vector<std::vector<std::string>> table{{"where the step goes", "s", "%"}};
-  const Json parts = breakdown_json(result.breakdown, phase_names(result.phases));
+  const Json parts = breakdown_json(result.breakdown, result.phase_names());
   for (const auto& part : parts.items()) {
     const auto seconds = part.value().get<double>();
     table.push_back(
         {part.key(), fmt::format("{:.3f}", seconds), fmt::format("{:.1f}", 100 * seconds / result.breakdown.total())});
   }
   print_table(table);
+}
+
+void print_totals(const sim::StrategyResult& result, const sim::Cluster& cluster) {
+  fmt::print("step: median {:.3f} s, 95 % {:.3f} s, longest {:.3f} s; HFU {:.1f} %; planning {:.1f} ms a step\n",
+             result.step_quantile(0.5), result.step_quantile(0.95), result.step_quantile(1), 100 * result.hfu,
+             1e3 * result.plan_seconds);
+  fmt::print("all steps: {:.1f} s, {:.2f} GPU-hours", result.total_seconds, result.gpu_hours);
+  if (cluster.gpu_hour_cost > 0) fmt::print(", {:.2f} {}", result.cost, cluster.currency);
+  if (result.lost_seconds > 0) fmt::print("; of that {:.1f} s lost with a node", result.lost_seconds);
+  fmt::print("\n");
+}
+
+std::string steps_csv(const sim::StrategyResult& result) {
+  const std::vector<std::string> phases = result.phase_names();
+  std::string text = "step,seconds,tokens,model_flops,exchange_seconds,peak_memory_bytes,events";
+  const Json header = breakdown_json(result.breakdown, phases);
+  for (const auto& part : header.items()) text += "," + part.key();
+  text += "\n";
+  for (std::size_t s = 0; s < result.steps.size(); ++s) {
+    const sim::StepResult& step = result.steps[s];
+    text += fmt::format("{},{},{},{},{},{},{}", s, step.seconds, step.tokens, step.model_flops, step.exchange_seconds,
+                        step.peak_memory.total(), step.events);
+    const Json parts = breakdown_json(step.breakdown, phases);
+    for (const auto& part : parts.items()) text += fmt::format(",{}", part.value().get<double>());
+    text += "\n";
+  }
+  return text;
 }
 
 void print_strategies(const std::vector<sim::StrategyResult>& results, const sim::Cluster& cluster) {
@@ -115,9 +172,9 @@ void print_strategies(const std::vector<sim::StrategyResult>& results, const sim
   print_table(table);
   for (const sim::StrategyResult& result : results) {
     if (!result.oom) continue;
-    const auto [part, bytes] = result.peak_memory.largest();
+    const auto [part, bytes] = result.peak_memory.largest(result.phase_names());
     fmt::print("{}: out of memory on rank {} in step {}: {} of {}, most of it {} ({})\n", result.name, result.peak_rank,
-               result.peak_step, bytes_text(result.peak_memory.total()), bytes_text(cluster.memory_bytes), part,
+               result.peak_step, bytes_text(result.peak_memory.total()), bytes_text(cluster.gpu.memory_bytes), part,
                bytes_text(bytes));
   }
 }

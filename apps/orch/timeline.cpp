@@ -3,17 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 namespace orch::apps {
 
 namespace {
 
-constexpr int compute_track = 0;
-constexpr int link_track_offset = 1;  // resources of a rank: compute, NVLink, NIC
+constexpr std::uint32_t tracks = 3;  // resources of a rank: compute, NVLink, NIC
 
 std::string task_name(const sim::TaskTag& tag, const StepPlan& plan, const std::vector<sim::Unit>& units) {
   using sim::Activity;
-  const auto unit = [&] { return fmt::format("{} unit {}", plan.phases[units[tag.unit].phase].phase, tag.unit); };
+  const auto unit = [&] {
+    const std::string phase = plan.phases[units[tag.unit].phase].phase;
+    return fmt::format("{} unit {}{}", phase, tag.unit,
+                       tag.number > 0 ? fmt::format(" micro-batch {}", tag.number) : "");
+  };
   switch (tag.activity) {
     case Activity::forward:
       return "forward " + unit();
@@ -27,6 +31,8 @@ std::string task_name(const sim::TaskTag& tag, const StepPlan& plan, const std::
       return "exchange " + plan.phases[tag.unit].phase;
     case Activity::input:
       return "input " + plan.phases[tag.unit].phase;
+    case Activity::send:
+      return "send";
     case Activity::optimizer:
       return "optimizer";
     case Activity::barrier:
@@ -42,30 +48,40 @@ Timeline::Timeline(std::vector<std::uint32_t> ranks) : ranks_(std::move(ranks)) 
   for (const std::uint32_t rank : ranks_) {
     events_.push_back(
         {{"ph", "M"}, {"pid", rank}, {"name", "process_name"}, {"args", {{"name", fmt::format("rank {}", rank)}}}});
-    const char* tracks[] = {"compute", "NVLink", "NIC"};
-    for (int track = compute_track; track < compute_track + link_track_offset + 2; ++track) {
+    const char* names[] = {"compute", "NVLink", "NIC"};
+    for (std::uint32_t track = 0; track < tracks; ++track) {
       events_.push_back(
-          {{"ph", "M"}, {"pid", rank}, {"tid", track}, {"name", "thread_name"}, {"args", {{"name", tracks[track]}}}});
+          {{"ph", "M"}, {"pid", rank}, {"tid", track}, {"name", "thread_name"}, {"args", {{"name", names[track]}}}});
     }
   }
 }
 
 void Timeline::add(std::uint32_t step, const StepPlan& plan, const sim::PlayedStep& played) {
+  const auto microseconds = [](sim::Nanoseconds time) { return static_cast<double>(time) * 1e-3; };
+  // The parts of one exchange are tied together by flow arrows, from the first shown rank to the others.
+  std::map<std::uint32_t, std::uint64_t> flow_of;
   for (sim::TaskId task = 0; task < played.tags.size(); ++task) {
     const sim::TaskTag& tag = played.tags[task];
-    const sim::ResourceId resource = played.graph.resource(task);
-    if (resource == sim::no_resource || !std::binary_search(ranks_.begin(), ranks_.end(), tag.rank)) continue;
-    const double start = static_cast<double>(played.schedule.start[task]) * 1e-3;
-    const double duration = static_cast<double>(played.graph.duration(task)) * 1e-3;
-    events_.push_back({{"ph", "X"},
-                       {"pid", tag.rank},
-                       {"tid", resource % 3},
-                       {"name", task_name(tag, plan, played.units)},
-                       {"ts", begin_us_ + start},
-                       {"dur", duration},
-                       {"args", {{"step", step}}}});
+    for (const sim::ResourceId resource : played.graph.resources(task)) {
+      const std::uint32_t lane = resource / tracks;
+      if (!std::binary_search(ranks_.begin(), ranks_.end(), lane)) continue;
+      const double start = begin_us_ + microseconds(played.schedule.start[task]);
+      const Json place = {{"pid", lane}, {"tid", resource % tracks}, {"ts", start}};
+      Json event = place;
+      event.update({{"ph", "X"},
+                    {"name", task_name(tag, plan, played.units)},
+                    {"dur", microseconds(played.graph.duration(task))},
+                    {"args", {{"step", step}}}});
+      events_.push_back(std::move(event));
+      if (tag.activity != sim::Activity::exchange) continue;
+      const auto [flow, first] = flow_of.try_emplace(tag.number, flows_);
+      if (first) ++flows_;
+      Json arrow = place;
+      arrow.update({{"ph", first ? "s" : "t"}, {"id", flow->second}, {"cat", "exchange"}, {"name", "exchange"}});
+      events_.push_back(std::move(arrow));
+    }
   }
-  begin_us_ += static_cast<double>(played.schedule.makespan) * 1e-3;
+  begin_us_ += played.result.seconds * 1e6;
 }
 
 void Timeline::write(const std::string& path) const {

@@ -22,6 +22,7 @@ class Timeline {
   std::vector<std::uint32_t> ranks_;
   Json events_ = Json::array();
   double begin_us_ = 0;
+  std::uint64_t flows_ = 0;
 };
 
 }  // namespace orch::apps

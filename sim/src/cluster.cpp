@@ -74,7 +74,8 @@ TomlFile read_extended(const std::string& path, int depth) {
 std::vector<Tile> read_tiles(TomlSection& section) {
   std::vector<Tile> tiles;
   for (TomlSection& tile : section.sections("tiles")) {
-    tiles.push_back({tile.number("rows", 0.5, 65536), tile.number("columns", 0.5, 65536), tile.number("efficiency", 1e-3, 1)});
+    tiles.push_back(
+        {tile.number("rows", 0.5, 65536), tile.number("columns", 0.5, 65536), tile.number("efficiency", 1e-3, 1)});
     tile.done();
   }
   return tiles;
@@ -120,7 +121,8 @@ void read_links(TomlSection links, Links& l) {
   l.nvlink_bandwidth = giga * links.number("nvlink_gbytes", 1e-9, any);
   l.nvlink_all_reduce_bandwidth = giga * links.number("nvlink_all_reduce_gbytes", 0, any, 0);
   l.nic_bandwidth = giga * links.number("nic_gbytes", 1e-9, any);
-  if (links.has("nvlink_message_bytes")) l.nvlink_size_share = read_curve(links, "nvlink_message_bytes", "nvlink_share", 1);
+  if (links.has("nvlink_message_bytes"))
+    l.nvlink_size_share = read_curve(links, "nvlink_message_bytes", "nvlink_share", 1);
   if (links.has("nic_message_bytes")) l.nic_size_share = read_curve(links, "nic_message_bytes", "nic_share", 1);
   l.collective_base_seconds = micro * links.number("collective_base_us", 0, any);
   l.nvlink_hop_seconds = micro * links.number("nvlink_hop_us", 0, any);

@@ -7,10 +7,8 @@
 namespace orch::sim {
 
 std::vector<std::pair<std::string, double>> Memory::parts(const std::vector<std::string>& phases) const {
-  std::vector<std::pair<std::string, double>> parts{{"parameters", parameters},
-                                                    {"gradients", gradients},
-                                                    {"optimizer", optimizer},
-                                                    {"gathered", gathered}};
+  std::vector<std::pair<std::string, double>> parts{
+      {"parameters", parameters}, {"gradients", gradients}, {"optimizer", optimizer}, {"gathered", gathered}};
   for (std::size_t p = 0; p < activations.size(); ++p) parts.emplace_back("activations " + phases[p], activations[p]);
   parts.insert(parts.end(), {{"working_set", working_set},
                              {"logits", logits},
@@ -47,13 +45,13 @@ double kept_bytes(const Transformer& t, const PhaseWork& work, const Software& s
   const auto query = static_cast<double>(t.heads * t.head_dim);
   const auto key_value = static_cast<double>(2 * t.kv_heads * t.head_dim);
   const auto ffn = static_cast<double>(t.ffn);
-  double per_token = 2 * input;                                           // inputs of both norms
-  per_token += elementwise * 2 * input;                                   // their outputs
+  double per_token = 2 * input;          // inputs of both norms
+  per_token += elementwise * 2 * input;  // their outputs
   per_token += products * activation_bytes * (query + key_value) / tensor;
-  per_token += activation_bytes * query / tensor;                         // attention's output
+  per_token += activation_bytes * query / tensor;  // attention's output
   per_token += products * activation_bytes * (t.gated_mlp ? 2 : 1) * ffn / tensor;
-  per_token += elementwise * activation_bytes * ffn / tensor;             // activation's output
-  if (software.dropout) per_token += 2 * hidden / residual;               // two masks of a byte
+  per_token += elementwise * activation_bytes * ffn / tensor;  // activation's output
+  if (software.dropout) per_token += 2 * hidden / residual;    // two masks of a byte
   double bytes = tokens * per_token;
   if (!software.flash_attention && !selective) {
     // Scores, their softmax (2 bytes each) and a dropout mask (1 byte).
@@ -110,8 +108,7 @@ void add_activations(Memory& memory, std::size_t phase, const PhaseShape& shape,
                      double layers_alive, const Cluster& cluster, const Parallelism& parallelism) {
   if (memory.activations.size() <= phase) memory.activations.resize(phase + 1, 0);
   const Transformer& t = shape.transformer;
-  memory.activations[phase] +=
-      layers_alive * kept_bytes(t, work, cluster.software, parallelism, parallelism.recompute);
+  memory.activations[phase] += layers_alive * kept_bytes(t, work, cluster.software, parallelism, parallelism.recompute);
   if (parallelism.recompute == Recompute::none) return;
   memory.working_set =
       std::max(memory.working_set, kept_bytes(t, work, cluster.software, parallelism, Recompute::none));
@@ -119,8 +116,8 @@ void add_activations(Memory& memory, std::size_t phase, const PhaseShape& shape,
 
 void add_logits(Memory& memory, const PhaseShape& llm, const PhaseWork& work, const Cluster& cluster,
                 const Parallelism& parallelism) {
-  const double tokens = std::min(work.tokens / parallelism.context,
-                                 static_cast<double>(cluster.software.loss_chunk_tokens));
+  const double tokens =
+      std::min(work.tokens / parallelism.context, static_cast<double>(cluster.software.loss_chunk_tokens));
   constexpr double logit_bytes = 2 + 4;  // 16-bit logits and their 32-bit softmax
   memory.logits = tokens * static_cast<double>(llm.transformer.vocab) / parallelism.tensor * logit_bytes;
 }

@@ -74,9 +74,10 @@ class PipelineStep {
         instances_(work.simulated()),
         graph_(instances_ * stages_, stages_, conditions) {
     if (chunks_ > 1 && micro_batches_ % stages_ != 0) {
-      throw InvalidInput(fmt::format("{} micro-batches cannot be interleaved over {} pipeline stages: their number must "
-                                     "be a multiple of the stages",
-                                     micro_batches_, stages_));
+      throw InvalidInput(
+          fmt::format("{} micro-batches cannot be interleaved over {} pipeline stages: their number must "
+                      "be a multiple of the stages",
+                      micro_batches_, stages_));
     }
     make_chunks();
     const std::size_t turns = std::size_t{instances_} * stages_ * chunks_ * micro_batches_ * 2;
@@ -169,8 +170,7 @@ class PipelineStep {
         if (instances_ == 1 && m > 0 && same(work_.work[phase][m][0], work_.work[phase][m - 1][0])) {
           passes[phase].push_back(passes[phase].back());
         } else {
-          passes[phase].push_back(
-              pass_seconds(shapes_[phase], work_.work[phase][m][instance], cluster_, parallelism_));
+          passes[phase].push_back(pass_seconds(shapes_[phase], work_.work[phase][m][instance], cluster_, parallelism_));
         }
       }
     }
@@ -233,7 +233,7 @@ class PipelineStep {
   /// Between the same GPUs of neighbouring stages: all instances lie between them.
   [[nodiscard]] Link stage_link() const {
     return work_.instances * parallelism_.stage_gpus() * stages_ <= cluster_.gpus_per_node ? Link::intra_node
-                                                                                          : Link::inter_node;
+                                                                                           : Link::inter_node;
   }
 
   /// Gradients of every chunk once its last micro-batch is through, then the optimizer.

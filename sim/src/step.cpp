@@ -15,24 +15,22 @@ namespace {
 
 class DataParallelStep {
  public:
-  DataParallelStep(const std::vector<PhaseShape>& shapes, const StepWork& work, std::span<const Route> routes,
-                   const Topology& topology, const Cluster& cluster, const Parallelism& parallelism,
-                   const Conditions& conditions)
+  DataParallelStep(const std::vector<PhaseShape>& shapes, const StepWork& work, const Exchanges& exchanges,
+                   const Cluster& cluster, const Parallelism& parallelism, const Conditions& conditions)
       : shapes_(shapes),
         work_(work),
-        routes_(routes),
-        topology_(topology),
+        routes_(exchanges.routes),
+        topology_(exchanges.topology),
+        gathers_all_(exchanges.method == ExchangeMethod::all_gather),
         cluster_(cluster),
         parallelism_(parallelism),
         lanes_(work.simulated()),
-        shard_(parallelism.data == DataParallel::fsdp
-                   ? (parallelism.shard == 0 ? work.instances : parallelism.shard)
-                   : 1),
+        shard_(parallelism.data == DataParallel::fsdp ? (parallelism.shard == 0 ? work.instances : parallelism.shard)
+                                                      : 1),
         units_(fsdp_units(shapes, cluster.software.layers_per_unit)),
         graph_(lanes_, 1, conditions) {
     if (shard_ > work.instances || work.instances % shard_ != 0) {
-      throw InvalidInput(
-          fmt::format("a shard group of {} ranks does not divide {} ranks", shard_, work.instances));
+      throw InvalidInput(fmt::format("a shard group of {} ranks does not divide {} ranks", shard_, work.instances));
     }
     for (std::size_t phase = 0; phase < shapes.size(); ++phase) {
       passes_.emplace_back();
@@ -90,8 +88,9 @@ class DataParallelStep {
   /// `members` instances that are `stride` apart, with all context-parallel GPUs of each or with one.
   Collective make_collective(std::uint32_t first, std::uint32_t members, std::uint32_t stride, bool whole_instances) {
     Collective c;
-    c.group = whole_instances ? strided_group(members * parallelism_.context, parallelism_.tensor, cluster_.gpus_per_node)
-                              : strided_group(members, stride * parallelism_.stage_gpus(), cluster_.gpus_per_node);
+    c.group = whole_instances
+                  ? strided_group(members * parallelism_.context, parallelism_.tensor, cluster_.gpus_per_node)
+                  : strided_group(members, stride * parallelism_.stage_gpus(), cluster_.gpus_per_node);
     for (std::uint32_t m = 0; m < members; ++m) {
       const std::uint32_t lane = first + m * stride;
       if (lane >= lanes_) break;  // one lane stands for all
@@ -152,8 +151,7 @@ class DataParallelStep {
     if (!sharded() || gathered_unit_ == u) return false;  // still there from the pass before
     gathered_unit_ = u;
     for (const Collective& group : groups_) {
-      const double seconds =
-          ring_seconds(own_bytes(u, cluster_.software.parameter_bytes), group.group, cluster_.links);
+      const double seconds = ring_seconds(own_bytes(u, cluster_.software.parameter_bytes), group.group, cluster_.links);
       const TaskId task = add_collective(group, seconds, Activity::gather, u);
       for (const std::uint32_t lane : group.lanes) {
         graph_.depend(second_last_[lane], task);
@@ -258,8 +256,28 @@ class DataParallelStep {
                       std::uint32_t phase) {
     const double seconds = traffic.seconds(link, rates_);
     if (seconds == 0) return no_task;
-    return graph_.add(graph_.link(link, lane), seconds * graph_.link_scale(lane),
-                      {activity, static_cast<std::uint16_t>(phase), lane, 0});
+    return graph_.add(
+        graph_.link(link, lane), seconds * graph_.link_scale(lane),
+        {activity, static_cast<std::uint16_t>(phase), lane, static_cast<std::uint32_t>(exchanges_.size())});
+  }
+
+  /// Bytes of all that a route carries, wherever it ends up.
+  [[nodiscard]] static double all_bytes(const ExchangePlan& plan) {
+    double bytes = 0;
+    for (std::size_t f = 0; f < plan.fields(); ++f) {
+      for (const std::uint64_t elements : plan.send_elements[f]) {
+        bytes += static_cast<double>(elements) * static_cast<double>(plan.payload[f].field.element_bytes);
+      }
+    }
+    return bytes;
+  }
+
+  /// Everybody's outputs to everybody, in a ring through all instances.
+  TaskId add_all_gather(const ExchangePlan& plan, Activity activity, std::uint32_t phase) {
+    if (everyone_.lanes.empty()) everyone_ = make_collective(0, lanes_, 1, false);
+    return add_collective(everyone_,
+                          ring_seconds(all_bytes(plan) / parallelism_.stage_gpus(), everyone_.group, cluster_.links),
+                          activity, phase);
   }
 
   /// One all-to-all: every stage starts when all ranks are ready, and ends per rank when its own bytes are through.
@@ -267,6 +285,14 @@ class DataParallelStep {
     LaneTasks tasks(lanes_);
     Exchange exchange{graph_.add_barrier(), {}};
     for (std::uint32_t lane = 0; lane < lanes_; ++lane) graph_.depend(last_[lane], exchange.barrier);
+    if (gathers_all_) {
+      const TaskId task = add_all_gather(route.exchange, Activity::exchange, route.from);
+      graph_.depend(exchange.barrier, task);
+      for (std::vector<TaskId>& lane : tasks) lane.push_back(task);
+      exchange.tasks.push_back(task);
+      exchanges_.push_back(std::move(exchange));
+      return tasks;
+    }
     TaskId barrier = exchange.barrier;
     for (const std::vector<LinkTraffic>& stage : stages(route)) {
       if (barrier == no_task) {
@@ -292,6 +318,10 @@ class DataParallelStep {
   void add_inputs() {
     for (const Route& route : routes_) {
       if (!route.is_input()) continue;
+      if (gathers_all_) {
+        (void)add_all_gather(route.exchange, Activity::input, route.to);
+        continue;
+      }
       for (const std::vector<LinkTraffic>& stage : stages(route)) {
         for (std::uint32_t lane = 0; lane < lanes_; ++lane) {
           for (const Link link : {Link::intra_node, Link::inter_node}) {
@@ -312,8 +342,8 @@ class DataParallelStep {
     const double shards = parallelism_.data == DataParallel::replicated ? 1
                           : sharded()                                   ? shard_ * parallelism_.context
                                                                         : work_.instances * parallelism_.context;
-    const double seconds = all_parameters() / parallelism_.tensor / shards *
-                           cluster_.software.optimizer_traffic_bytes / cluster_.gpu.memory_bandwidth;
+    const double seconds = all_parameters() / parallelism_.tensor / shards * cluster_.software.optimizer_traffic_bytes /
+                           cluster_.gpu.memory_bandwidth;
     for (std::uint32_t lane = 0; lane < lanes_; ++lane) {
       const TaskId task = graph_.add_compute(seconds, {Activity::optimizer, 0, lane, 0});
       // Reductions of a lane run one after the other on one link, so the last one ends last.
@@ -329,7 +359,7 @@ class DataParallelStep {
       played.result.exchange_seconds += to_seconds(end - schedule.finish[barrier]);
     }
     for (const Route& route : routes_) {
-      const Traffic moved = traffic(route, topology_);
+      const Traffic moved = gathers_all_ ? gathered_traffic(route.exchange) : traffic(route, topology_);
       if (route.is_input()) {
         played.result.input_intra_node_bytes += moved.intra_node_bytes;
         played.result.input_inter_node_bytes += moved.inter_node_bytes;
@@ -338,6 +368,16 @@ class DataParallelStep {
         played.result.output_inter_node_bytes += 2 * moved.inter_node_bytes;
       }
     }
+  }
+
+  /// In a ring every byte enters every other node once, and every other rank of each node once.
+  [[nodiscard]] Traffic gathered_traffic(const ExchangePlan& plan) const {
+    const double bytes = all_bytes(plan);
+    const double nodes = topology_.nodes();
+    Traffic sum;
+    sum.inter_node_bytes = static_cast<std::uint64_t>(bytes * (nodes - 1));
+    sum.intra_node_bytes = static_cast<std::uint64_t>(bytes * (lanes_ - nodes));
+    return sum;
   }
 
   struct ExchangeBuffers {
@@ -350,11 +390,14 @@ class DataParallelStep {
     for (const Route& route : routes_) {
       if (route.is_input() || route.exchange.identity) continue;
       const ExchangePlan& plan = route.exchange;
+      if (gathers_all_) {
+        for (double& bytes : buffers.staging) bytes += all_bytes(plan);
+        continue;
+      }
       for (std::size_t f = 0; f < plan.fields(); ++f) {
         for (std::uint32_t lane = 0; lane < lanes_; ++lane) {
-          buffers.staging[lane] +=
-              static_cast<double>(plan.send_elements[f][lane] + plan.receive_elements[f][lane]) *
-              static_cast<double>(plan.payload[f].field.element_bytes);
+          buffers.staging[lane] += static_cast<double>(plan.send_elements[f][lane] + plan.receive_elements[f][lane]) *
+                                   static_cast<double>(plan.payload[f].field.element_bytes);
         }
       }
       for (const std::vector<LinkTraffic>& stage : stages(route)) {
@@ -408,6 +451,7 @@ class DataParallelStep {
   const StepWork& work_;
   std::span<const Route> routes_;
   const Topology& topology_;
+  bool gathers_all_;
   const Cluster& cluster_;
   const Parallelism& parallelism_;
   LinkRates rates_ = cluster_.exchange_rates(parallelism_.stage_gpus());
@@ -418,6 +462,7 @@ class DataParallelStep {
   StepGraph graph_;
   std::vector<Collective> groups_;    ///< share states
   std::vector<Collective> replicas_;  ///< hold the same
+  Collective everyone_;               ///< for all-gathers
   std::vector<TaskId> last_;          ///< lane → its latest pass
   std::vector<TaskId> second_last_;   ///< the one before it: when it ends, one more unit may be gathered
   std::vector<TaskId> gathered_;      ///< lane → weights of the current unit
@@ -431,10 +476,9 @@ class DataParallelStep {
 
 }  // namespace
 
-PlayedStep play_step(const std::vector<PhaseShape>& shapes, const StepWork& work, std::span<const Route> routes,
-                     const Topology& topology, const Cluster& cluster, const Parallelism& parallelism,
-                     const Conditions& conditions) {
-  return DataParallelStep(shapes, work, routes, topology, cluster, parallelism, conditions).play();
+PlayedStep play_step(const std::vector<PhaseShape>& shapes, const StepWork& work, const Exchanges& exchanges,
+                     const Cluster& cluster, const Parallelism& parallelism, const Conditions& conditions) {
+  return DataParallelStep(shapes, work, exchanges, cluster, parallelism, conditions).play();
 }
 
 }  // namespace orch::sim

@@ -128,8 +128,9 @@ void StepGraph::measure_phases(PlayedStep& played, const std::vector<PhaseShape>
     PhaseTimes times{shapes[phase].name, 0, 0};
     // Forward and backward passes of micro-batches take turns: then they share one span.
     const auto& [forward, backward] = spans[phase];
-    const Nanoseconds overlap =
-        backward.begin < forward.end ? std::min(forward.end, backward.end) - std::max(forward.begin, backward.begin) : 0;
+    const Nanoseconds overlap = backward.begin < forward.end
+                                    ? std::min(forward.end, backward.end) - std::max(forward.begin, backward.begin)
+                                    : 0;
     for (const Span& span : spans[phase]) {
       if (span.end == 0) continue;
       times.busy_seconds += to_seconds(span.busy) / lanes_;
@@ -187,8 +188,8 @@ void measure_work(const std::vector<PhaseShape>& shapes, const StepWork& work, c
       for (const PhaseWork& instance : micro_batch) {
         const double flops = copies * model_flops(shapes[phase], instance);
         result.model_flops += flops;
-        result.hardware_flops += flops + copies * recomputed_flops(shapes[phase], instance, cluster.software,
-                                                                   parallelism.recompute);
+        result.hardware_flops +=
+            flops + copies * recomputed_flops(shapes[phase], instance, cluster.software, parallelism.recompute);
         if (phase + 1 == work.work.size()) result.tokens += copies * instance.tokens;
       }
     }

@@ -22,10 +22,10 @@ void add_sequence(WorkSum& sum, const UniformBatch& batch) {
 PlayedStep play_uniform(const Mllm& model, const UniformBatch& batch, std::uint32_t gpus, const Cluster& cluster,
                         const Parallelism& parallelism) {
   if (gpus == 0 || gpus % parallelism.gpus() != 0) {
-    throw InvalidInput(fmt::format("{} GPUs are not a multiple of the {} that one instance spans (tensor {} · context "
-                                   "{} · pipeline {})",
-                                   gpus, parallelism.gpus(), parallelism.tensor, parallelism.context,
-                                   parallelism.pipeline));
+    throw InvalidInput(
+        fmt::format("{} GPUs are not a multiple of the {} that one instance spans (tensor {} · context "
+                    "{} · pipeline {})",
+                    gpus, parallelism.gpus(), parallelism.tensor, parallelism.context, parallelism.pipeline));
   }
   const std::vector<PhaseShape> shapes = phase_shapes(model);
   StepWork work{gpus / parallelism.gpus(), {}};
@@ -37,7 +37,8 @@ PlayedStep play_uniform(const Mllm& model, const UniformBatch& batch, std::uint3
     work.work.emplace_back(split ? parallelism.micro_batches : 1, std::vector<PhaseWork>{sum.work()});
   }
   if (parallelism.pipeline > 1) return play_pipeline(shapes, work, cluster, parallelism);
-  return play_step(shapes, work, {}, uniform_topology(work.instances, cluster.gpus_per_node), cluster, parallelism);
+  const Topology topology = uniform_topology(1, 1);
+  return play_step(shapes, work, {{}, topology}, cluster, parallelism);
 }
 
 }  // namespace orch::sim

@@ -91,8 +91,8 @@ EndSeconds end_seconds(const std::vector<EndProduct>& products, const PhaseWork&
                         : product.rows == EndProduct::Rows::padded_tokens ? work.padded_tokens
                                                                           : work.outputs;
     const double n = product.split ? std::ceil(product.n / parallelism.tensor) : product.n;
-    const ProductSeconds seconds = product_seconds(rows * product.rows_scale / parallelism.context, n, product.k,
-                                                   Precision::bf16, cluster.gpu);
+    const ProductSeconds seconds =
+        product_seconds(rows * product.rows_scale / parallelism.context, n, product.k, Precision::bf16, cluster.gpu);
     sum.forward += seconds.forward;
     if (product.input_gradient) sum.backward += seconds.input_gradient;
     if (parallelism.trainable == Trainable::full) sum.backward += seconds.weight_gradient;
@@ -244,15 +244,14 @@ PassSeconds pass_seconds(const PhaseShape& shape, const PhaseWork& work, const C
   const double context_backward = std::max(0.0, 2 * context_ring - attention_backward);
 
   PassSeconds pass;
-  pass.layer_forward = std::max(launches, products.forward + attention_forward + elementwise) + tensor_exposed +
-                       context_forward;
+  pass.layer_forward =
+      std::max(launches, products.forward + attention_forward + elementwise) + tensor_exposed + context_forward;
   const double weight_gradient = parallelism.trainable == Trainable::full ? products.weight_gradient : 0;
   const double backward = products.input_gradient + weight_gradient + attention_backward + 2 * elementwise;
-  pass.layer_recompute = again.gemm * products.forward + again.attention * attention_forward +
-                         again.elementwise * elementwise;
+  pass.layer_recompute =
+      again.gemm * products.forward + again.attention * attention_forward + again.elementwise * elementwise;
   if (again.gemm == 1) pass.layer_recompute = pass.layer_forward;
-  pass.layer_backward =
-      std::max(2 * launches, backward) + tensor_exposed + context_backward + pass.layer_recompute;
+  pass.layer_backward = std::max(2 * launches, backward) + tensor_exposed + context_backward + pass.layer_recompute;
 
   const EndSeconds first = end_seconds(shape.first_products, work, cluster, parallelism);
   EndSeconds last = end_seconds(shape.last_products, work, cluster, parallelism);
@@ -284,8 +283,7 @@ double model_flops(const PhaseShape& shape, const PhaseWork& work) {
   return 3 * (layer_flops(shape, work) + ends + attention_flops(shape, work));
 }
 
-double recomputed_flops(const PhaseShape& shape, const PhaseWork& work, const Software& software,
-                        Recompute recompute) {
+double recomputed_flops(const PhaseShape& shape, const PhaseWork& work, const Software& software, Recompute recompute) {
   const Repeated again = repeated(software, recompute);
   return again.gemm * layer_flops(shape, work) + again.attention * attention_flops(shape, work);
 }

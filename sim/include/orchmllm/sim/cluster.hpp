@@ -78,30 +78,30 @@ struct Links {
 
 struct Software {
   Precision precision = Precision::bf16;
-  std::uint32_t layers_per_unit = 1;       ///< layers that FSDP gathers together
-  double parameter_bytes = 2;              ///< gathered, or resident where weights are not sharded
-  double gradient_bytes = 4;               ///< kept
-  double reduced_gradient_bytes = 4;       ///< sent, and full-sized in FSDP until reduced
-  double master_bytes = 4;                 ///< optimizer's own weights
-  double moment_bytes = 8;                 ///< optimizer's moments
-  double optimizer_traffic_bytes = 28;     ///< read and written per parameter and step
-  double elementwise_traffic = 1;          ///< bytes of memory-bound operators against fully fused ones
-  double compiled_elementwise_traffic = 1; ///< … where a compiler fuses them
-  double loss_traffic_bytes = 0;           ///< read and written per logit, forward and backward
-  double tensor_overlap = 0;               ///< share of tensor-parallel communication hidden behind products
-  double collective_interference = 0;      ///< share of a collective's time by which compute beside it takes longer
-  bool sequence_parallel = true;           ///< norms and residuals are split among tensor-parallel ranks
-  bool reduce_every_micro_batch = false;   ///< FSDP without no_sync
-  bool flash_attention = true;             ///< attention probabilities are not kept
-  bool dropout = false;                    ///< masks are kept
-  double selective_gemm = 0;               ///< share of products that selective recomputation repeats
-  double selective_elementwise = 1;        ///< … of memory-bound operators
+  std::uint32_t layers_per_unit = 1;        ///< layers that FSDP gathers together
+  double parameter_bytes = 2;               ///< gathered, or resident where weights are not sharded
+  double gradient_bytes = 4;                ///< kept
+  double reduced_gradient_bytes = 4;        ///< sent, and full-sized in FSDP until reduced
+  double master_bytes = 4;                  ///< optimizer's own weights
+  double moment_bytes = 8;                  ///< optimizer's moments
+  double optimizer_traffic_bytes = 28;      ///< read and written per parameter and step
+  double elementwise_traffic = 1;           ///< bytes of memory-bound operators against fully fused ones
+  double compiled_elementwise_traffic = 1;  ///< … where a compiler fuses them
+  double loss_traffic_bytes = 0;            ///< read and written per logit, forward and backward
+  double tensor_overlap = 0;                ///< share of tensor-parallel communication hidden behind products
+  double collective_interference = 0;       ///< share of a collective's time by which compute beside it takes longer
+  bool sequence_parallel = true;            ///< norms and residuals are split among tensor-parallel ranks
+  bool reduce_every_micro_batch = false;    ///< FSDP without no_sync
+  bool flash_attention = true;              ///< attention probabilities are not kept
+  bool dropout = false;                     ///< masks are kept
+  double selective_gemm = 0;                ///< share of products that selective recomputation repeats
+  double selective_elementwise = 1;         ///< … of memory-bound operators
   std::uint64_t loss_chunk_tokens = 0;
-  double reserved_bytes = 0;               ///< context, workspaces
-  double channel_buffer_bytes = 0;         ///< communication library, per peer of an exchange
-  double fragmentation = 0;                ///< share of the rest that the allocator loses
-  double plan_seconds_per_sample = 0;      ///< planning a step, per sample of the global batch
-  double step_overhead_seconds = 0;        ///< host work between steps
+  double reserved_bytes = 0;           ///< context, workspaces
+  double channel_buffer_bytes = 0;     ///< communication library, per peer of an exchange
+  double fragmentation = 0;            ///< share of the rest that the allocator loses
+  double plan_seconds_per_sample = 0;  ///< planning a step, per sample of the global batch
+  double step_overhead_seconds = 0;    ///< host work between steps
 };
 
 struct Cluster {

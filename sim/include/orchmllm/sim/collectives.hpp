@@ -2,10 +2,10 @@
 //
 // Ring all-gather and reduce-scatter of `bytes` over n GPUs on m nodes: base + (m − 1) network hops + (n − m) NVLink
 // hops + bytes · (n − 1)/n / bandwidth. Inside one node the bandwidth is NVLink's; between nodes all rails of a node
-// carry the ring together, so it is the smaller of NVLink's and (GPUs of the group per node · NIC). A ring all-reduce is
-// both; a whole node's may run in its switches; between nodes a double tree needs 2 log2(m) hops instead of 2 (m − 1).
-// Bandwidths depend on the size of a message, bytes / n for a ring.
-// Source of the latency form: NCCL's tuning model. Units: bytes (the whole, unsharded size), seconds. Complexity: O(1).
+// carry the ring together, so it is the smaller of NVLink's and (GPUs of the group per node · NIC). A ring all-reduce
+// is both; a whole node's may run in its switches; between nodes a double tree needs 2 log2(m) hops instead of 2 (m −
+// 1). Bandwidths depend on the size of a message, bytes / n for a ring. Source of the latency form: NCCL's tuning
+// model. Units: bytes (the whole, unsharded size), seconds. Complexity: O(1).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

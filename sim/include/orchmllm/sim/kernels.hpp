@@ -3,8 +3,8 @@
 // A product of M × K and K × N elements is computed in tiles of its output, one on each multiprocessor at a time:
 //
 //   seconds = max( 2·M·N·K / (peak · sustained · e),  bytes read and written / memory bandwidth )
-//   e       = K / (K + half depth) · max over tiles t of  efficiency(t) · M·N / (waves(t) · multiprocessors · rows · columns)
-//   waves   = ⌈ ⌈M / rows⌉ · ⌈N / columns⌉ / multiprocessors ⌉
+//   e       = K / (K + half depth) · max over tiles t of  efficiency(t) · M·N / (waves(t) · multiprocessors · rows ·
+//   columns) waves   = ⌈ ⌈M / rows⌉ · ⌈N / columns⌉ / multiprocessors ⌉
 //
 // so a small or narrow product is slow because multiprocessors stand idle and tiles are short. Attention runs at the
 // measured rate of its head size, mask and length. Units: elements, seconds. Complexity: O(tiles).

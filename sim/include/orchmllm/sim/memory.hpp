@@ -1,7 +1,7 @@
 // Peak memory of one GPU by contributor: what stays (weights, gradients, optimizer) and what a batch needs.
 //
-// Bytes a layer keeps per token for its backward pass (16-bit activations, t = tensor-parallel GPUs, s = t with sequence
-// parallelism, else 1):
+// Bytes a layer keeps per token for its backward pass (16-bit activations, t = tensor-parallel GPUs, s = t with
+// sequence parallelism, else 1):
 //
 //   none       4·h/s norms' inputs + 4·h/s their outputs + 2·(q + 2·kv)/t + 2·q/t + 2·(1 or 2)·ffn/t + 2·ffn/t
 //              + 2·h/s dropout masks, if any + 5·heads/t · length, without a flash kernel
@@ -25,17 +25,17 @@
 namespace orch::sim {
 
 struct Memory {
-  double parameters = 0;            ///< resident weights, or this GPU's shard
+  double parameters = 0;  ///< resident weights, or this GPU's shard
   double gradients = 0;
   double optimizer = 0;             ///< master weights and moments
   double gathered = 0;              ///< FSDP: weights of two units, full gradients of one
   std::vector<double> activations;  ///< phase → kept for the backward pass
   double working_set = 0;           ///< activations of the layer that is recomputed
   double logits = 0;
-  double exchange = 0;              ///< staging of encoder outputs, sent and received
-  double communication = 0;         ///< buffers of the communication library
-  double reserved = 0;              ///< context, workspaces
-  double fragmentation = 0;         ///< lost by the allocator
+  double exchange = 0;       ///< staging of encoder outputs, sent and received
+  double communication = 0;  ///< buffers of the communication library
+  double reserved = 0;       ///< context, workspaces
+  double fragmentation = 0;  ///< lost by the allocator
 
   [[nodiscard]] double total() const;
   /// Parts by name in a fixed order; activations as "activations PHASE".

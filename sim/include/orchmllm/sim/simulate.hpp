@@ -1,40 +1,50 @@
 // Simulation of training steps under a strategy: sampled batches are planned, played and summed up.
-//
-//   none       every sample is processed where it was sampled
-//   llm-only   the LLM phase is balanced, encoders are not (what balancing before sampling can reach)
-//   orchmllm   every phase is balanced by LPT, batches are placed node by node, encoder outputs go straight to the
-//              LLM's layout (the published method)
-//   movement   every phase is balanced within 1 % of its bound, moving as little as possible
-//
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "orchmllm/orchestrate/orchestrator.hpp"
 #include "orchmllm/sim/cluster.hpp"
 #include "orchmllm/sim/step.hpp"
+#include "orchmllm/sim/strategy.hpp"
 #include "orchmllm/sim/workload.hpp"
 
 namespace orch::sim {
 
-struct Strategy {
-  std::string name;
-  StepOptions options;
+/// A factor on one GPU's or node's times.
+struct Slowdown {
+  std::uint32_t gpu = 0;
+  double factor = 1;
 };
 
-/// Throws InvalidInput that lists the known names.
-[[nodiscard]] Strategy strategy(const std::string& name);
+/// A node that is lost once: its step is run again, after those since the last checkpoint, after a restart.
+struct NodeLoss {
+  std::uint32_t step = 0;
+  std::uint32_t checkpoint_every = 1;  ///< steps
+  double restart_seconds = 0;
+};
 
 struct Configuration {
-  std::uint32_t ranks = 0;
-  std::uint32_t batch = 0;  ///< samples a rank and step
+  std::uint32_t gpus = 0;
+  std::uint32_t batch = 0;  ///< samples a GPU and step, on average: an instance of n GPUs draws n · batch
   std::uint32_t steps = 1;
   std::uint64_t seed = 1;
-  Sharding sharding;
+  Parallelism parallelism;
+  std::uint32_t micro_batch = 1;  ///< samples of a pipeline's micro-batch
+
+  std::optional<double> plan_seconds;  ///< of a step; none: as the cluster file says
+  bool measure_planning = false;       ///< take what planning takes here, which differs from run to run
+  bool overlap_planning = true;        ///< with the step before; else every step begins with it
+
+  std::vector<Slowdown> slow_gpus;
+  std::vector<Slowdown> slow_links;
+  double jitter = 0;  ///< standard deviation of the logarithm of every pass's time
+  std::optional<NodeLoss> lost_node;
 };
 
 /// Means over steps unless said otherwise.
@@ -47,24 +57,38 @@ struct PhaseSummary {
 
 struct StrategyResult {
   std::string name;
+  Parallelism parallelism;  ///< as it was run
+  std::uint32_t micro_batch = 1;
   double mfu = 0;
+  double hfu = 0;  ///< with recomputation
   double step_seconds = 0;
   double tokens_per_second_per_gpu = 0;
   double idle_fraction = 0;  ///< of compute, over whole steps
   double exchange_seconds = 0;
-  double plan_seconds = 0;               ///< measured: balancing all phases
+  double plan_seconds = 0;               ///< as the simulated system spends them
+  double measured_plan_seconds = 0;      ///< what they took here
   double exchange_intra_node_bytes = 0;  ///< encoder outputs and their gradients
   double exchange_inter_node_bytes = 0;
   double input_intra_node_bytes = 0;  ///< raw inputs, on the prefetch path
   double input_inter_node_bytes = 0;
+  double total_seconds = 0;  ///< of all steps, with what a lost node costs
+  double lost_seconds = 0;   ///< of those: restart and steps that are run again
+  double gpu_hours = 0;      ///< of all steps
+  double cost = 0;           ///< of them, in the cluster's currency
   std::vector<PhaseSummary> phases;
   Breakdown breakdown;
   Memory peak_memory;  ///< largest over ranks and steps
   std::uint32_t peak_rank = 0;
+  std::uint32_t peak_stage = 0;
   std::uint32_t peak_step = 0;
   bool oom = false;
   std::vector<StepResult> steps;
+  std::uint64_t events = 0;
   std::uint64_t plan_hash = 0;  ///< fingerprint of all step plans
+
+  [[nodiscard]] std::vector<std::string> phase_names() const;
+  /// Shortest time that a share of the steps do not exceed.
+  [[nodiscard]] double step_quantile(double share) const;
 };
 
 /// Called after every step with (steps done, steps in all).
@@ -72,8 +96,15 @@ using Progress = std::function<void(std::uint32_t, std::uint32_t)>;
 /// Called with every played step, for timelines.
 using Observe = std::function<void(std::uint32_t step, const StepPlan& plan, const PlayedStep& played)>;
 
+/// Throws InvalidInput for a configuration that does not add up, Infeasible if no pipeline of `megatron` can be found.
 [[nodiscard]] StrategyResult simulate(const Mllm& model, const PhaseLengths& lengths, const Cluster& cluster,
                                       const Configuration& configuration, const Strategy& strategy,
                                       const Progress& progress = {}, const Observe& observe = {});
+
+/// The largest batch (samples a GPU and step) that fits into memory in all steps, at most `most`; 0 if none does.
+/// Complexity: O(log most) simulations.
+[[nodiscard]] std::uint32_t find_batch(const Mllm& model, const PhaseLengths& lengths, const Cluster& cluster,
+                                       Configuration configuration, const Strategy& strategy, std::uint32_t most,
+                                       const Progress& progress = {});
 
 }  // namespace orch::sim

@@ -2,7 +2,8 @@
 //
 // Two programs of a step share tasks, resources and measures:
 //
-//   play_step()      data-parallel instances run phase by phase: encoders, LLM, then backwards. FSDP gathers each unit's
+//   play_step()      data-parallel instances run phase by phase: encoders, LLM, then backwards. FSDP gathers each
+//   unit's
 //                    weights (prefetching one unit) and reduces its gradients; HSDP reduces them once more among the
 //                    groups. The LLM runs micro-batch by micro-batch, forward and backward. Every encoder's outputs
 //                    travel to the layout of the phases that it feeds when all instances have finished that encoder,
@@ -38,6 +39,18 @@ struct StepWork {
   [[nodiscard]] std::uint32_t simulated() const { return static_cast<std::uint32_t>(work.back().front().size()); }
 };
 
+enum class ExchangeMethod : std::uint8_t {
+  all_to_all,  ///< only what must move, as the plan says
+  all_gather,  ///< every instance gets everything
+};
+
+/// What travels between phases and before them, in terms of instances. No routes: nothing.
+struct Exchanges {
+  std::span<const Route> routes = {};
+  const Topology& topology;
+  ExchangeMethod method = ExchangeMethod::all_to_all;
+};
+
 /// What disturbs a step. Empty vectors: nothing.
 struct Conditions {
   std::vector<double> compute_scale;  ///< instance → factor on its compute times
@@ -50,9 +63,9 @@ enum class Activity : std::uint8_t { barrier, forward, backward, gather, reduce,
 
 struct TaskTag {
   Activity activity = Activity::barrier;
-  std::uint16_t unit = 0;  ///< index into the units; for exchanges, of the encoder phase, for inputs of their phase
-  std::uint32_t lane = 0;  ///< whose: instance · pipeline stages + stage; of a collective, its first
-  std::uint32_t micro_batch = 0;
+  std::uint16_t unit = 0;    ///< index into the units; for exchanges, of the encoder phase, for inputs of their phase
+  std::uint32_t lane = 0;    ///< whose: instance · pipeline stages + stage; of a collective, its first
+  std::uint32_t number = 0;  ///< of passes the micro-batch, of exchanges their place in the step
 };
 
 struct PhaseTimes {
@@ -107,11 +120,11 @@ struct PlayedStep {
   std::uint32_t lanes = 0;
 };
 
-/// A phase-by-phase step: one micro-batch of every encoder, any number of the LLM. `routes` may be empty; they and
-/// `topology` are in terms of instances. Throws InvalidInput if the shard group does not divide the instances.
+/// A phase-by-phase step: one micro-batch of every encoder, any number of the LLM. Throws InvalidInput if the shard
+/// group does not divide the instances.
 [[nodiscard]] PlayedStep play_step(const std::vector<PhaseShape>& shapes, const StepWork& work,
-                                   std::span<const Route> routes, const Topology& topology, const Cluster& cluster,
-                                   const Parallelism& parallelism, const Conditions& conditions = {});
+                                   const Exchanges& exchanges, const Cluster& cluster, const Parallelism& parallelism,
+                                   const Conditions& conditions = {});
 
 /// A pipelined step: every phase has the same micro-batches. Throws InvalidInput if layers or micro-batches do not fit
 /// the schedule.

@@ -1,0 +1,83 @@
+#include "step_work.hpp"
+
+#include "orchmllm/balance/microbatch.hpp"
+#include "orchmllm/cost/shape.hpp"
+
+namespace orch::sim {
+
+namespace {
+
+/// Work of a phase by micro-batch and instance. `micro_batch_of`: item → micro-batch.
+std::vector<std::vector<PhaseWork>> split_work(const StepModel& step, const PhaseShape& shape, const PhasePlan& phase,
+                                               std::uint32_t ranks, std::uint32_t micro_batches,
+                                               const std::vector<std::uint32_t>& micro_batch_of) {
+  std::vector<std::vector<PhaseWork>> work(micro_batches, std::vector<PhaseWork>(ranks));
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    std::vector<WorkSum> sums(micro_batches, WorkSum(shape, step.cluster.gpu, step.parallelism));
+    for (const std::uint32_t item : phase.layout.items(rank)) {
+      sums[micro_batch_of[item]].add(phase.length[item], phase.output.empty() ? 0 : phase.output[item]);
+    }
+    for (std::uint32_t m = 0; m < micro_batches; ++m) work[m][rank] = sums[m].work();
+  }
+  return work;
+}
+
+/// The LLM's items in as many micro-batches as asked for, on the ranks where they are.
+std::vector<std::uint32_t> llm_micro_batches(const StepModel& step, const StepPlan& plan) {
+  const PhasePlan& llm = plan.llm();
+  const PackedCost cost = llm_cost(step.model);
+  std::vector<Cost> costs;
+  std::vector<std::uint64_t> tokens;
+  for (const std::uint32_t length : llm.length) {
+    costs.push_back(cost(length));
+    tokens.push_back(length);
+  }
+  MicrobatchOptions options;
+  options.at_least = step.parallelism.micro_batches;
+  return balance::microbatches(costs, tokens, llm.assignment.rank_of, plan.ranks(), options).microbatch_of;
+}
+
+/// Every instance's samples in the order in which they were drawn, so many at a time.
+StepWork pipeline_work(const StepModel& step, const StepPlan& plan, std::uint32_t instances) {
+  const std::uint32_t ranks = plan.ranks();
+  const auto samples = static_cast<std::uint32_t>(plan.samples.size() / ranks);
+  const auto micro_batches = static_cast<std::uint32_t>(ceil_div(samples, step.micro_batch));
+  StepWork result{instances, {}};
+  for (std::size_t p = 0; p < plan.phases.size(); ++p) {
+    std::vector<std::uint32_t> micro_batch_of;
+    for (const std::uint32_t sample : plan.phases[p].sample_of) {
+      micro_batch_of.push_back(sample % samples / step.micro_batch);
+    }
+    result.work.push_back(split_work(step, step.shapes[p], plan.phases[p], ranks, micro_batches, micro_batch_of));
+  }
+  return result;
+}
+
+}  // namespace
+
+StepWork step_work(const StepModel& step, const StepPlan& plan, std::uint32_t instances) {
+  if (step.parallelism.pipeline > 1) return pipeline_work(step, plan, instances);
+  StepWork result{instances, {}};
+  for (std::size_t p = 0; p < plan.phases.size(); ++p) {
+    const bool split = p + 1 == plan.phases.size() && step.parallelism.micro_batches > 1;
+    if (split) {
+      result.work.push_back(split_work(step, step.shapes[p], plan.phases[p], plan.ranks(),
+                                       step.parallelism.micro_batches, llm_micro_batches(step, plan)));
+    } else {
+      result.work.push_back(
+          {instance_work(step.shapes[p], plan.phases[p], plan.ranks(), step.cluster, step.parallelism)});
+    }
+  }
+  return result;
+}
+
+PlayedStep play(const StepModel& step, const StepPlan& plan, const Conditions& conditions) {
+  const StepWork work = step_work(step, plan, plan.ranks());
+  if (step.parallelism.pipeline > 1) {
+    return play_pipeline(step.shapes, work, step.cluster, step.parallelism, conditions);
+  }
+  return play_step(step.shapes, work, {plan.routes, plan.topology, step.exchange}, step.cluster, step.parallelism,
+                   conditions);
+}
+
+}  // namespace orch::sim
