@@ -5,6 +5,8 @@
 #include "models.hpp"
 #include "orchmllm/sim/collectives.hpp"
 #include "orchmllm/sim/engine.hpp"
+#include "orchmllm/sim/kernels.hpp"
+#include "orchmllm/sim/memory.hpp"
 #include "orchmllm/sim/model_file.hpp"
 #include "orchmllm/sim/simulate.hpp"
 #include "property.hpp"
@@ -19,20 +21,18 @@ Cluster round_cluster() {
   Cluster c;
   c.name = "round";
   c.gpus_per_node = 2;
-  c.peak_flops = 1e12;
-  c.memory_bytes = 1e12;
-  c.memory_bandwidth = 1e12;
-  c.gemm_flops = {{1000}, {0.5e12}};
-  c.attention = {{1000, false, {{1000}, {0.25e12}}, {{1000}, {0.25e12}}},
-                 {1000, true, {{1000}, {0.25e12}}, {{1000}, {0.25e12}}}};
-  c.attention_head_dims = {1000};
-  c.nvlink_bandwidth = 100e9;
-  c.nic_bandwidth = 10e9;
-  c.exchange_base_seconds = 10e-6;
-  c.exchange_peer_seconds = 1e-6;
-  c.layers_per_unit = 1;
-  c.optimizer_traffic_bytes = 28;
-  c.loss_chunk_tokens = 1000;
+  c.gpu.peak_flops = 1e12;
+  c.gpu.memory_bytes = 1e12;
+  c.gpu.memory_bandwidth = 1e12;
+  c.gpu.gemm_sustained = 0.5;
+  c.gpu.attention = {{1000, false, {{1000}, {0.25e12}}, {{1000}, {0.25e12}}},
+                     {1000, true, {{1000}, {0.25e12}}, {{1000}, {0.25e12}}}};
+  c.gpu.attention_head_dims = {1000};
+  c.links.nvlink_bandwidth = 100e9;
+  c.links.nic_bandwidth = 10e9;
+  c.links.exchange_base_seconds = 10e-6;
+  c.links.exchange_peer_seconds = 1e-6;
+  c.software.loss_chunk_tokens = 1000;
   return c;
 }
 
@@ -57,7 +57,13 @@ PlayedStep play_round(const StepOptions& options) {
   std::vector<std::uint32_t> samples(8);
   std::iota(samples.begin(), samples.end(), 0U);
   const StepPlan plan = plan_step(model, lengths, samples, home_ranks(4, 2), uniform_topology(4, 2), options);
-  return play_step(plan, phase_shapes(model), cluster, {.shard = 4});
+  const std::vector<PhaseShape> shapes = phase_shapes(model);
+  const Parallelism parallelism;
+  StepWork work{4, {}};
+  for (std::size_t p = 0; p < shapes.size(); ++p) {
+    work.work.push_back({instance_work(shapes[p], plan.phases[p], 4, cluster, parallelism)});
+  }
+  return play_step(shapes, work, {plan.routes, plan.topology}, cluster, parallelism);
 }
 
 StepOptions balancers(Balancer encoders, Balancer llm) {
@@ -71,7 +77,7 @@ std::vector<PhaseWork> work_of(const std::vector<std::uint32_t>& samples) {
       plan_step(model, round_lengths(), samples, std::vector<std::uint32_t>(samples.size(), 0), uniform_topology(1, 1));
   std::vector<PhaseWork> work;
   for (std::size_t phase = 0; phase < plan.phases.size(); ++phase) {
-    work.push_back(rank_work(phase_shapes(model)[phase], plan.phases[phase], 1, round_cluster())[0]);
+    work.push_back(instance_work(phase_shapes(model)[phase], plan.phases[phase], 1, round_cluster(), {})[0]);
   }
   return work;
 }
@@ -158,16 +164,78 @@ TEST_CASE(
   });
 }
 
+TEST_CASE("engine: program order holds without dependencies, a group waits for all of its members") {
+  TaskGraph graph;
+  const ResourceId stream = graph.add_resource(Order::program);
+  const ResourceId a = graph.add_resource();
+  const ResourceId b = graph.add_resource();
+  const ResourceId both = graph.add_group({a, b});
+  const TaskId late = graph.add_task(no_resource, 9);
+  const TaskId first = graph.add_task(stream, 2);
+  const TaskId second = graph.add_task(stream, 3);  // ready at once, but behind the first
+  graph.add_dependency(late, first);
+  const TaskId alone = graph.add_task(a, 5);
+  const TaskId together = graph.add_task(both, 4);
+  const TaskId behind = graph.add_task(b, 1);
+  const Schedule s = graph.run();
+  CHECK(s.start[first] == 9);
+  CHECK(s.start[second] == 11);
+  CHECK(s.start[alone] == 0);
+  CHECK(s.start[together] == 5);
+  CHECK(s.start[behind] == 9);  // first come, first served: the collective has kept b's place
+  CHECK(s.busy[a] == 9);
+  CHECK(s.busy[b] == 5);
+  CHECK(s.busy[stream] == 5);
+  CHECK(std::vector<ResourceId>(graph.resources(together).begin(), graph.resources(together).end()) ==
+        std::vector<ResourceId>{a, b});
+}
+
 TEST_CASE("collectives equal their closed forms") {
-  Cluster c = round_cluster();
-  c.collective_base_seconds = 1e-6;
-  c.network_hop_seconds = 3e-6;
-  c.nvlink_hop_seconds = 2e-6;
-  CHECK(ring_seconds(1e9, 1, c) == 0);
-  CHECK(ring_seconds(1e9, 2, c) == doctest::Approx(1e-6 + 2e-6 + 0.5 * 1e9 / 100e9));
-  CHECK(ring_seconds(1e9, 4, c) == doctest::Approx(1e-6 + 3e-6 + 2 * 2e-6 + 0.75 * 1e9 / 20e9));
-  CHECK(replica_all_reduce_seconds(1e9, 1, c) == 0);
-  CHECK(replica_all_reduce_seconds(1e9, 4, c) == doctest::Approx(1e-6 + 6 * 3e-6 + 1.5 * 1e9 / 10e9));
+  Links l = round_cluster().links;
+  l.collective_base_seconds = 1e-6;
+  l.network_hop_seconds = 3e-6;
+  l.nvlink_hop_seconds = 2e-6;
+  CHECK(ring_seconds(1e9, {1, 1}, l) == 0);
+  CHECK(ring_seconds(1e9, {2, 2}, l) == doctest::Approx(1e-6 + 2e-6 + 0.5 * 1e9 / 100e9));
+  CHECK(ring_seconds(1e9, {4, 2}, l) == doctest::Approx(1e-6 + 3e-6 + 2 * 2e-6 + 0.75 * 1e9 / 20e9));
+  CHECK(ring_seconds(1e9, {4, 1}, l) == doctest::Approx(1e-6 + 3 * 3e-6 + 0.75 * 1e9 / 10e9));
+  // Ring inside a node; in its switches where they can add up.
+  CHECK(all_reduce_seconds(1e9, {2, 2}, l) == doctest::Approx(1e-6 + 2 * 2e-6 + 2 * 0.5 * 1e9 / 100e9));
+  l.nvlink_all_reduce_bandwidth = 200e9;
+  CHECK(all_reduce_seconds(1e9, {2, 2}, l) == doctest::Approx(1e-6 + 2 * 2e-6 + 2 * 0.5 * 1e9 / 200e9));
+  // Between nodes: ring for few, tree for many.
+  CHECK(all_reduce_seconds(1e9, {2, 1}, l) == doctest::Approx(1e-6 + 2 * 3e-6 + 2 * 0.5 * 1e9 / 10e9));
+  CHECK(all_reduce_seconds(1e9, {64, 1}, l) == doctest::Approx(1e-6 + 2 * 6 * 3e-6 + 2 * 1e9 * 63 / 64 / 10e9));
+  // Every member sends a quarter to each: one inside the node, two to the other.
+  CHECK(all_to_all_seconds(1e9, {4, 2}, l) == doctest::Approx(10e-6 + 3e-6 + 0.5 * 1e9 / 10e9));
+  l.nic_size_share = {{1e6, 1e9}, {0.5, 1}};
+  CHECK(send_seconds(1e6, Link::inter_node, l) == doctest::Approx(10e-6 + 1e6 / 5e9));
+}
+
+TEST_CASE("products: rate of large ones, tiles and waves, short depth, memory") {
+  Gpu gpu;
+  gpu.peak_flops = 1e12;
+  gpu.peak_flops_fp8 = 2e12;
+  gpu.memory_bandwidth = 1e12;
+  gpu.gemm_sustained = 0.5;
+  gpu.gemm_sustained_fp8 = 0.4;
+  const auto seconds = [&](double m, double n, double k, Precision p = Precision::bf16) {
+    return gemm_seconds(m, n, k, p, gpu);
+  };
+  CHECK(seconds(1000, 1000, 1000) == doctest::Approx(2e9 / 0.5e12));
+  CHECK(seconds(1000, 1000, 1000, Precision::fp8) == doctest::Approx(2e9 / 0.8e12));
+  CHECK(seconds(0, 1000, 1000) == 0);
+  CHECK(seconds(1, 1000, 1000) == doctest::Approx(2 * (1000 + 1e6 + 1000) / 1e12));  // reading the weights
+  gpu.gemm_half_depth = 1000;
+  CHECK(seconds(1000, 1000, 1000) == doctest::Approx(2e9 / 0.25e12));
+  gpu.gemm_half_depth = 0;
+  gpu.multiprocessors = 4;
+  gpu.tiles = {{100, 100, 1}};
+  CHECK(seconds(200, 200, 1000) == doctest::Approx(2 * 4e7 / 0.5e12));      // one full wave
+  CHECK(seconds(200, 300, 1000) == doctest::Approx(2 * 2 * 4e7 / 0.5e12));  // six tiles: two waves of four
+  CHECK(seconds(150, 200, 1000) == doctest::Approx(2 * 4e7 / 0.5e12));      // half-empty tiles take as long
+  gpu.tiles.push_back({50, 100, 0.9});
+  CHECK(seconds(100, 200, 1000) == doctest::Approx(2 * 2e7 / 0.5e12 / 0.9));  // four small ones beat two large ones
 }
 
 TEST_CASE("worked example of docs/simulator.md: compute of one rank") {
@@ -182,16 +250,20 @@ TEST_CASE("worked example of docs/simulator.md: compute of one rank") {
   const PhaseWork image = work_of({0})[0];
   CHECK(image.tokens == 2000);
   CHECK(image.outputs == 500);
-  // 2,000 tokens · (12e6 + 1.178e6) + 500 outputs · 10e6 = 31.356 GFLOP: 62.712 ms; attention 16 GFLOP: 64 ms;
-  // 2,000 tokens · 16,000 elements · 2 bytes: 0.064 ms.
-  CHECK(milliseconds(forward_seconds(units[0], shapes[0], image, cluster)) == doctest::Approx(126.776));
-  // Twice the matrices and bytes, 2.5 times the attention, and the forward pass once more.
-  CHECK(milliseconds(backward_seconds(units[0], shapes[0], image, cluster)) ==
-        doctest::Approx(2 * 62.776 + 2.5 * 64 + 126.776));
+  // 2,000 tokens · 12e6 = 24 GFLOP: 48 ms; attention 16 GFLOP: 64 ms; 2,000 tokens · 16,000 elements · 2 bytes:
+  // 0.064 ms. Patch embedding 2,000 · 1.176e6: 4.704 ms; connector 500 outputs · 10e6: 10 ms.
+  const PassSeconds vision = pass_seconds(shapes[0], image, cluster, {});
+  CHECK(milliseconds(vision.forward(units[0])) == doctest::Approx(48 + 64 + 0.064 + 4.704 + 10));
+  // Twice the matrices and bytes, 2.5 times the attention, the layer's forward pass once more; pixels have no gradient.
+  CHECK(milliseconds(vision.backward(units[0])) == doctest::Approx(2 * 48.064 + 2.5 * 64 + 112.064 + 4.704 + 2 * 10));
+  CHECK(milliseconds(pass_seconds(shapes[0], image, cluster, {.recompute = Recompute::none}).backward(units[0])) ==
+        doctest::Approx(2 * 48.064 + 2.5 * 64 + 4.704 + 2 * 10));
 
   const PhaseWork text = work_of({0, 4})[1];
-  // 2,000 tokens · 14e6 = 28 GFLOP: 56 ms; causal attention 2 · 1,000² · 2,000 = 4 GFLOP: 16 ms; 0.064 ms.
-  CHECK(milliseconds(forward_seconds(units[1], shapes[1], text, cluster)) == doctest::Approx(72.064));
+  // 2,000 tokens · 12e6: 48 ms; causal attention 2 · 1,000² · 2,000 = 4 GFLOP: 16 ms; 0.064 ms; head: 8 ms.
+  const PassSeconds llm = pass_seconds(shapes[1], text, cluster, {});
+  CHECK(milliseconds(llm.forward(units[1])) == doctest::Approx(72.064));
+  CHECK(milliseconds(llm.backward(units[1])) == doctest::Approx(2 * 48.064 + 2.5 * 16 + 64.064 + 16));
   CHECK(model_flops(shapes[0], image) == doctest::Approx(3 * 47.356e9));
   CHECK(model_flops(shapes[1], text) == doctest::Approx(3 * 32e9));
 }
@@ -202,10 +274,10 @@ TEST_CASE("worked example of docs/simulator.md: one step at home") {
   // Every exchange is empty, so the critical path is: gather vision, then compute of rank 0 throughout.
   const double gather_vision = 0.75 * 11'593'000 * 2 / 20e9 * 1e3;
   CHECK(gather_vision == doctest::Approx(0.869475));
-  const double vision_forward = 253.552;  // two images
-  const double vision_backward = 2 * (2 * 62.776 + 2.5 * 64 + 126.776);
+  const double vision_forward = 2 * 126.768;  // two images
+  const double vision_backward = 2 * 392.896;
   const double llm_forward = 72.064;
-  const double llm_backward = 2 * 56.064 + 2.5 * 16 + 72.064;
+  const double llm_backward = 216.192;
   const double reduce_vision = 0.75 * 11'593'000 * 4 / 20e9 * 1e3;  // nothing is left to hide it behind
   const double optimizer = (11'593'000.0 + 8'002'000.0) / 4 * 28 / 1e12 * 1e3;
   CHECK(milliseconds(step.seconds) == doctest::Approx(gather_vision + vision_forward + llm_forward + llm_backward +
@@ -228,8 +300,8 @@ TEST_CASE("worked example of docs/simulator.md: one step at home") {
 TEST_CASE("worked example of docs/simulator.md: one step balanced") {
   const PlayedStep played = play_round({});
   const StepResult& step = played.result;
-  const double vision_forward = 126.776;
-  const double vision_backward = 2 * 62.776 + 2.5 * 64 + 126.776;
+  const double vision_forward = 126.768;
+  const double vision_backward = 392.896;
   // Images 1, 2, 3 leave for ranks 1, 2, 3: their 500 outputs of 1,000 · 2 bytes come back, one from each. Rank 1 gets
   // two, both from the other node: 2 MB at 10 GB/s, and the base of one exchange. Rank 2 sends to one peer.
   const double exchange = 0.010 + 0.2;
@@ -244,8 +316,8 @@ TEST_CASE("worked example of docs/simulator.md: one step balanced") {
   const double gather_vision = 0.869475;
   CHECK(milliseconds(step.exchange_seconds) == doctest::Approx(exchange + exchange_back).epsilon(1e-6));
   CHECK(milliseconds(step.seconds) ==
-        doctest::Approx(input + gather_vision + vision_forward + exchange + 72.064 + (2 * 56.064 + 2.5 * 16 + 72.064) +
-                        exchange_back + vision_backward + reduce_vision + optimizer)
+        doctest::Approx(input + gather_vision + vision_forward + exchange + 72.064 + 216.192 + exchange_back +
+                        vision_backward + reduce_vision + optimizer)
             .epsilon(1e-6));
   CHECK(step.output_inter_node_bytes == 2 * 2 * 500 * 2000);
   CHECK(step.output_intra_node_bytes == 2 * 1 * 500 * 2000);
@@ -255,21 +327,56 @@ TEST_CASE("worked example of docs/simulator.md: one step balanced") {
 TEST_CASE("memory of the worked example") {
   const Mllm model = round_model();
   Cluster cluster = round_cluster();
-  cluster.gradient_bytes = 4;
-  cluster.reserved_bytes = 1000;
+  cluster.software.reserved_bytes = 1000;
+  cluster.software.fragmentation = 0.1;
   const std::vector<PhaseShape> shapes = phase_shapes(model);
-  const auto units = fsdp_units(shapes, 1);
   const std::vector<PhaseWork> work = work_of({0, 1});
-  const Memory m = rank_memory(shapes, units, work, 5000, 4, cluster);
-  CHECK(m.states == doctest::Approx(19'595'000.0 * 16 / 4));
+  const Parallelism parallelism;
+  Memory m = resident_memory(19'595'000, 11'593'000, 4, cluster, parallelism);
+  for (std::size_t p = 0; p < 2; ++p) add_activations(m, p, shapes[p], work[p], 1, cluster, parallelism);
+  add_logits(m, shapes[1], work[1], cluster, parallelism);
+  m.exchange = 5000;
+  add_fragmentation(m, cluster);
+  CHECK(m.parameters == doctest::Approx(19'595'000.0 * 4 / 4));
+  CHECK(m.gradients == doctest::Approx(19'595'000.0 * 4 / 4));
+  CHECK(m.optimizer == doctest::Approx(19'595'000.0 * 8 / 4));
   CHECK(m.gathered == doctest::Approx(11'593'000.0 * 8));
-  CHECK(m.checkpoints == doctest::Approx(4000 * 2000.0 + 2000 * 2000.0));
-  // The vision layer: 4 · 1,000 + 2 · 1,000 + 2 · 1,000 + 2 · 1,000 elements a token, 4,000 tokens.
+  CHECK(m.activations[0] == doctest::Approx(4000 * 2000.0));
+  CHECK(m.activations[1] == doctest::Approx(2000 * 2000.0));
+  // The vision layer: 2 · 1,000 before and after norms each, 3,000 q, k, v, 1,000 attention, 2 · 1,000 MLP.
   CHECK(m.working_set == doctest::Approx(4000 * 10'000.0 * 2));
   CHECK(m.logits == doctest::Approx(1000 * 1000.0 * 6));
-  CHECK(m.exchange == 5000);
-  CHECK(m.reserved == 1000);
-  CHECK(m.largest().first == "gathered");
+  CHECK(m.fragmentation == doctest::Approx(0.1 * (m.total() - m.fragmentation - 1000)));
+  CHECK(m.largest({"vision", "llm"}).first == "gathered");
+  // Not sharded: weights and gradients in full, the optimizer in four.
+  const Memory zero1 = resident_memory(1e6, 1e6, 4, cluster, {.data = DataParallel::distributed_optimizer});
+  CHECK(zero1.parameters == 2e6);
+  CHECK(zero1.gradients == 4e6);
+  CHECK(zero1.optimizer == 3e6);
+  CHECK(zero1.gathered == 0);
+}
+
+TEST_CASE("activations of a GPT layer are those of arXiv 2205.05198") {
+  Transformer gpt{
+      .layers = 1, .hidden = 1024, .heads = 16, .kv_heads = 16, .head_dim = 64, .ffn = 4096, .causal = true};
+  PhaseWork work;
+  work.tokens = 2 * 512;
+  work.attention_pairs = 2 * 512.0 * 512.0;
+  Software software;
+  software.flash_attention = false;
+  software.dropout = true;
+  software.sequence_parallel = false;
+  software.selective_elementwise = 0;
+  const double sbh = 2 * 512 * 1024;
+  const double attention = 5.0 * 16 * 512 / 1024;
+  const Parallelism four{.tensor = 4};
+  CHECK(kept_bytes(gpt, work, software, four, Recompute::none) ==
+        doctest::Approx(sbh * (10 + 24.0 / 4 + attention / 4)));
+  CHECK(kept_bytes(gpt, work, software, four, Recompute::selective) == doctest::Approx(sbh * (10 + 24.0 / 4)));
+  CHECK(kept_bytes(gpt, work, software, four, Recompute::full) == doctest::Approx(sbh * 2));
+  software.sequence_parallel = true;
+  CHECK(kept_bytes(gpt, work, software, four, Recompute::none) == doctest::Approx(sbh * (34 + attention) / 4));
+  CHECK(kept_bytes(gpt, work, software, four, Recompute::full) == doctest::Approx(sbh * 2 / 4));
 }
 
 TEST_CASE("steps: compute is conserved, phases never beat their busiest rank, same seed gives the same figures") {
@@ -278,8 +385,11 @@ TEST_CASE("steps: compute is conserved, phases never beat their busiest rank, sa
     const PhaseLengths lengths = test::lengths_of(model, test::any_samples(20));
     const Cluster cluster = round_cluster();
     const auto shard = *rc::gen::element(1U, 2U, 4U);
-    const Configuration configuration{4, 3, 2, 11, {shard}};
-    const auto name = *rc::gen::element<std::string>("none", "llm-only", "orchmllm");
+    Configuration configuration{.gpus = 4, .batch = 3, .steps = 2, .seed = 11};
+    configuration.parallelism.shard = shard;
+    configuration.parallelism.micro_batches = *rc::gen::element(1U, 2U, 3U);
+    const auto name =
+        *rc::gen::element<std::string>("none", "pre-balance", "llm-only", "orchmllm", "orchmllm-allgather", "movement");
     const StrategyResult a = simulate(
         model, lengths, cluster, configuration, strategy(name), {},
         [&](std::uint32_t, const StepPlan&, const PlayedStep& played) {
@@ -312,7 +422,9 @@ TEST_CASE("a shard group must divide the ranks") {
   const Mllm model = round_model();
   const PhaseLengths lengths = round_lengths();
   const Cluster cluster = round_cluster();
-  CHECK_THROWS_AS((void)simulate(model, lengths, cluster, {4, 2, 1, 1, {3}}, strategy("none")), InvalidInput);
+  Configuration configuration{.gpus = 4, .batch = 2};
+  configuration.parallelism.shard = 3;
+  CHECK_THROWS_AS((void)simulate(model, lengths, cluster, configuration, strategy("none")), InvalidInput);
   CHECK_THROWS_WITH_AS((void)strategy("best"), doctest::Contains("llm-only"), InvalidInput);
 }
 
