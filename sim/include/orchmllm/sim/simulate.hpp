@@ -34,17 +34,17 @@ struct Configuration {
   std::uint32_t batch = 0;  ///< samples a GPU and step, on average: an instance of n GPUs draws n · batch
   std::uint32_t steps = 1;
   std::uint64_t seed = 1;
-  Parallelism parallelism;
+  Parallelism parallelism = {};
   std::uint32_t micro_batch = 1;  ///< samples of a pipeline's micro-batch
 
-  std::optional<double> plan_seconds;  ///< of a step; none: as the cluster file says
+  std::optional<double> plan_seconds = {};  ///< of a step; none: as the cluster file says
   bool measure_planning = false;       ///< take what planning takes here, which differs from run to run
   bool overlap_planning = true;        ///< with the step before; else every step begins with it
 
-  std::vector<Slowdown> slow_gpus;
-  std::vector<Slowdown> slow_links;
+  std::vector<Slowdown> slow_gpus = {};
+  std::vector<Slowdown> slow_links = {};
   double jitter = 0;  ///< standard deviation of the logarithm of every pass's time
-  std::optional<NodeLoss> lost_node;
+  std::optional<NodeLoss> lost_node = {};
 };
 
 /// Means over steps unless said otherwise.
