@@ -30,10 +30,25 @@ void add_run_options(CLI::App& command, RunOptions& options) {
       ->check(CLI::Range(1U, 1U << 20U))
       ->capture_default_str();
   command.add_option("--seed", options.seed, "Seed of the sampler")->capture_default_str();
+  command
+      .add_option(
+          "--max-text", options.max_text,
+          "Cut longer texts to so many tokens, as trainers do with what exceeds their context window; 0 = never")
+      ->capture_default_str();
   command.add_option("--json", options.json, "Write the result as JSON; - is standard output")
       ->type_name("FILE")
       ->group(outputs_group);
 }
+
+namespace {
+
+Sample with_text_cut(Sample sample, std::uint32_t tokens) {
+  sample.text = std::min(sample.text, tokens);
+  if (sample.supervised) sample.supervised = std::min(*sample.supervised, sample.text);
+  return sample;
+}
+
+}  // namespace
 
 RunInputs read_inputs(const RunOptions& options) {
   constexpr std::uint64_t most_samples = 1ULL << 28U;
@@ -42,8 +57,9 @@ RunInputs read_inputs(const RunOptions& options) {
                                    options.batch, most_samples));
   }
   RunInputs inputs{sim::load_model(options.model), sim::load_cluster(options.cluster), {}, {}};
-  inputs.trace =
-      io::read_trace(options.trace, [&](const Sample& sample) { append(inputs.lengths, inputs.model, sample); });
+  inputs.trace = io::read_trace(options.trace, [&](const Sample& sample) {
+    append(inputs.lengths, inputs.model, options.max_text == 0 ? sample : with_text_cut(sample, options.max_text));
+  });
   warn_about(inputs.trace, options.trace);
   if (inputs.trace.samples == 0) throw InvalidInput(options.trace + ": the trace has no samples");
   inputs.lengths.encoders.resize(inputs.model.encoders.size());

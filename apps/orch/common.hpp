@@ -26,6 +26,7 @@ struct RunOptions {
   std::uint32_t batch = 32;
   std::uint32_t steps = 1;
   std::uint64_t seed = 1;
+  std::uint32_t max_text = 0;  ///< tokens; 0 = as the trace has it
   std::string json;
 };
 

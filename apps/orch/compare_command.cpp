@@ -19,7 +19,7 @@ struct CompareOptions : SystemOptions {
 void compare(const CompareOptions& options) {
   require_distinct({options.trace, options.model, options.cluster}, {options.json});
   std::vector<sim::Strategy> strategies;
-  for (const std::string& name : options.strategies) strategies.push_back(sim::strategy(name));
+  for (const std::string& name : options.strategies) strategies.push_back(options.strategy_for_run(name));
   const RunInputs inputs = read_inputs(options);
   const sim::Cluster cluster = options.cluster_for_run(inputs.cluster);
   std::vector<sim::StrategyResult> results;

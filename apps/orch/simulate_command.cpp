@@ -17,7 +17,7 @@ namespace {
 sim::StrategyResult run(const SimulateOptions& options, const RunInputs& inputs, const sim::Progress& progress = {},
                         const sim::Observe& observe = {}) {
   return sim::simulate(inputs.model, inputs.lengths, options.cluster_for_run(inputs.cluster), options.configuration(),
-                       sim::strategy(options.strategy), progress, observe);
+                       options.strategy_for_run(options.strategy), progress, observe);
 }
 
 Json document(const SimulateOptions& options, const RunInputs& inputs, const sim::StrategyResult& result) {
@@ -45,7 +45,7 @@ void set_largest_batch(SimulateOptions& options, const RunInputs& inputs) {
   constexpr std::uint32_t most = 1U << 16U;
   const std::uint32_t batch =
       sim::find_batch(inputs.model, inputs.lengths, options.cluster_for_run(inputs.cluster), options.configuration(),
-                      sim::strategy(options.strategy), most, progress_line("trying batch"));
+                      options.strategy_for_run(options.strategy), most, progress_line("trying batch"));
   if (batch == 0) throw Infeasible("--find-batch: not even one sample a GPU fits into memory");
   options.batch = batch;
 }

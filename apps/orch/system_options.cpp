@@ -20,6 +20,9 @@ const std::map<std::string, sim::Recompute> recompute_names{{"none", sim::Recomp
 const std::map<std::string, sim::Precision> precision_names{{"bf16", sim::Precision::bf16},
                                                             {"fp8", sim::Precision::fp8}};
 
+const std::map<std::string, Granularity> granularity_names{{"sample", Granularity::sample},
+                                                           {"unit", Granularity::unit}};
+
 template <class Value>
 std::string name_in(const std::map<std::string, Value>& names, Value value) {
   for (const auto& [name, candidate] : names) {
@@ -69,6 +72,12 @@ sim::Configuration SystemOptions::configuration() const {
   return c;
 }
 
+sim::Strategy SystemOptions::strategy_for_run(const std::string& name) const {
+  sim::Strategy strategy = sim::strategy(name);
+  strategy.options.encoders.granularity = granularity;
+  return strategy;
+}
+
 sim::Cluster SystemOptions::cluster_for_run(const sim::Cluster& read) const {
   sim::Cluster result = read;
   if (!precision) return result;
@@ -112,6 +121,12 @@ void add_system_options(CLI::App& command, SystemOptions& options) {
   command.add_option("--precision", options.precision, "Of the layers' matrix products; default: the cluster file's")
       ->transform(CLI::CheckedTransformer(precision_names))
       ->group("Parallelism");
+
+  command
+      .add_option("--granularity", options.granularity,
+                  "What encoder phases move: whole samples, or single units (images, clips)")
+      ->transform(CLI::CheckedTransformer(granularity_names))
+      ->default_str("sample");
 
   const char* planning = "Planning and disturbances";
   command.add_option("--plan-seconds", options.plan_seconds, "Planning time of a step; default: the cluster file's")

@@ -12,7 +12,8 @@
 namespace orch::apps {
 
 struct SystemOptions : RunOptions {
-  std::uint32_t shard = 0;  ///< 0 = all instances
+  Granularity granularity = Granularity::sample;  ///< of encoders' phases
+  std::uint32_t shard = 0;                        ///< 0 = all instances
   std::uint32_t tensor = 1;
   std::uint32_t context = 1;
   std::uint32_t pipeline = 1;
@@ -33,6 +34,8 @@ struct SystemOptions : RunOptions {
   double restart_seconds = 600;
 
   [[nodiscard]] sim::Configuration configuration() const;
+  /// A strategy as these options have it.
+  [[nodiscard]] sim::Strategy strategy_for_run(const std::string& name) const;
   /// The cluster as these options have it.
   [[nodiscard]] sim::Cluster cluster_for_run(const sim::Cluster& read) const;
 };
