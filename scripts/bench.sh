@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs the benchmarks and writes bench/results:  scripts/bench.sh [balance|microbatch|movement|placement|split|step|trace|method|solvers ...]
+# Runs the benchmarks and writes bench/results:  scripts/bench.sh [balance|microbatch|movement|placement|sim|split|step|trace|method|solvers|validation|claims ...]
 # Medians of repetitions; ratios are computed between benchmarks of one run (scripts/bench_report.py).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=("$@")
-[ ${#what[@]} -gt 0 ] || what=(balance microbatch movement placement split step trace method solvers)
+[ ${#what[@]} -gt 0 ] || what=(balance microbatch movement placement sim split step trace method solvers validation claims)
 scripts/build.sh bench >/dev/null
 for name in "${what[@]}"; do
   if [ "$name" = solvers ]; then
@@ -16,6 +16,11 @@ for name in "${what[@]}"; do
     done
     python3 -c 'import json, sys; json.dump([json.load(open(f)) for f in sys.argv[1:]], sys.stdout, indent=1)' \
       build/bench/method-{64,320,2560}.json >bench/results/method.json
+  elif [ "$name" = validation ]; then
+    ORCHMLLM_DATA=sim build/bench/bin/orch validate --runs sim/validation/runs.csv --memory sim/validation/memory.csv \
+      --json bench/results/validation.json >/dev/null
+  elif [ "$name" = claims ]; then
+    scripts/claims.sh build/bench/bin/orch bench/results/claims.json
   else
     build/bench/bin/bench_"$name" --benchmark_repetitions=5 --benchmark_report_aggregates_only=true \
       --benchmark_out=bench/results/"$name".json --benchmark_out_format=json >/dev/null

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/solvers.md and docs/method.md from bench/results."""
+"""Writes the tables of docs/solvers.md, method.md, simulator.md and validation.md from bench/results."""
 
 import json
 import pathlib
@@ -129,6 +129,90 @@ def placement_table():
     return lines
 
 
+def simulator_table():
+    rows = medians("sim.json")
+    lines = ["| what | GPUs | steps | time | events a second | peak memory |", "|---|---:|---:|---:|---:|---:|"]
+    for (name, key), row in sorted(rows.items(), key=lambda item: (item[0][0], item[0][1][1:], item[0][1][0])):
+        steps = str(key[1]) if len(key) > 1 else "-"
+        memory = f"{row['peak_mib'] / 1024:.2f} GiB" if "peak_mib" in row else "-"
+        lines.append(f"| {name} | {key[0]:,} | {steps} | {row['real_time'] / 1e3:.2f} s | "
+                     f"{row['events_per_second'] / 1e6:.1f} million | {memory} |")
+    return lines
+
+
+def validation():
+    return json.loads((ROOT / "bench/results/validation.json").read_text())
+
+
+def error(value):
+    return f"{100 * value:+.1f}"
+
+
+def validation_summary():
+    lines = ["| profile | runs | used for | mean error % | median % | worst % |", "|---|---:|---|---:|---:|---:|"]
+    for row in validation()["summary"]:
+        lines.append(f"| `{row['cluster']}` | {row['runs']} | {row['use']} | {100 * row['mean_error']:.1f} | "
+                     f"{100 * row['median_error']:.1f} | {100 * row['worst_error']:.1f} |")
+    return lines
+
+
+def validation_groups():
+    groups = {
+        "Megatron on H100, NVIDIA's recipes, 8 to 2,304 GPUs (D, N)": lambda r: r["id"][0] in "DN" and r["cluster"] == "megatron-h100",
+        "… its README of 2024 (G, GS)": lambda r: r["id"][0] == "G",
+        "Megatron on A100, 2022 (P13, P14)": lambda r: r["id"].startswith(("P13", "P14")),
+        "FSDP, all profiles": lambda r: r["cluster"].split("-")[0] in ("mosaic", "titan", "maxtext", "automodel"),
+    }
+    lines = ["| validation runs (never fitted) | runs | mean error % | median % | worst % |", "|---|---:|---:|---:|---:|"]
+    for name, belongs in groups.items():
+        errors = sorted(abs(r["error"]) for r in validation()["runs"] if r["use"] == "validate" and belongs(r))
+        half = len(errors) // 2
+        median = errors[half] if len(errors) % 2 else (errors[half - 1] + errors[half]) / 2
+        lines.append(f"| {name} | {len(errors)} | {100 * sum(errors) / len(errors):.1f} | {100 * median:.1f} | {100 * errors[-1]:.1f} |")
+    return lines
+
+
+def validation_runs():
+    lines = ["| run | used for | profile | model | GPUs | t · p · v · c | tokens/s/GPU measured | simulated | error % |",
+             "|---|---|---|---|---:|---|---:|---:|---:|"]
+    for r in validation()["runs"]:
+        cut = f" ({r['layers']} layers)" if r["id"] in ("D25", "D27", "D28", "D30") else ""
+        lines.append(f"| {r['id']} | {r['use']} | `{r['cluster']}` {r['precision']} | {r['model']}{cut} | {r['gpus']:,} | "
+                     f"{r['tensor']} · {r['pipeline']} · {r['virtual_stages']} · {r['context']} | "
+                     f"{r['measured_tokens_per_second_per_gpu']:,.0f} | {r['simulated_tokens_per_second_per_gpu']:,.0f} | "
+                     f"{error(r['error'])} |")
+    return lines
+
+
+def validation_memory():
+    lines = ["| run | activations GiB, published | simulated | error % | weights, gradients, optimizer GiB | simulated | error % |",
+             "|---|---:|---:|---:|---:|---:|---:|"]
+    for r in validation()["memory"]:
+        lines.append(f"| {r['id']} | {r['measured_activation_gib']:.1f} | {r['simulated_activation_gib']:.1f} | "
+                     f"{error(r['activation_error'])} | {r['measured_state_gib']:.1f} | {r['simulated_state_gib']:.1f} | "
+                     f"{error(r['state_error'])} |")
+    return lines
+
+
+def claims_table():
+    lines = ["| model, samples a GPU | strategy | MFU % | step s | of `megatron`'s throughput | of `none`'s | exchange, of forward | waiting or bubble | memory GiB | fits |",
+             "|---|---|---:|---:|---:|---:|---:|---:|---:|---|"]
+    rows = json.loads((ROOT / "bench/results/claims.json").read_text())
+    base = {(r["model"], r["name"]): r.get("tokens_per_second_per_gpu") for r in rows}
+    for r in rows:
+        if r.get("infeasible"):
+            lines.append(f"| {r['model']} | `{r['name']}` | - | - | - | - | - | - | - | no pipeline fits |")
+            continue
+        parts, step = r["breakdown_seconds"], r["step_seconds"]
+        ratio = lambda other: (f"{r['tokens_per_second_per_gpu'] / base[r['model'], other]:.2f}"
+                               if base.get((r["model"], other)) else "-")
+        lines.append(f"| {r['model']}, {r['batch']} | `{r['name']}` | {100 * r['mfu']:.1f} | {step:.2f} | {ratio('megatron')} | "
+                     f"{ratio('none')} | {100 * r['exchange_seconds'] / 2 / (step / 4):.2f} % | "
+                     f"{100 * (parts['waiting'] + parts['bubble']) / step:.1f} % | {r['peak_memory_bytes'] / 2**30:.1f} | "
+                     f"{'no' if r['oom'] else 'yes'} |")
+    return lines
+
+
 def replace(text, name, lines):
     begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.S)
@@ -139,7 +223,10 @@ def replace(text, name, lines):
 def main():
     pages = {"docs/solvers.md": {"speed": speed_table, "quality": quality_table},
              "docs/method.md": {"modes": mode_table, "step": step_table, "movement": movement_table, "traces": trace_table,
-                                "placement": placement_table}}
+                                "placement": placement_table},
+             "docs/simulator.md": {"speed": simulator_table},
+             "docs/validation.md": {"summary": validation_summary, "groups": validation_groups, "runs": validation_runs,
+                                    "memory": validation_memory, "claims": claims_table}}
     for name, tables in pages.items():
         page = ROOT / name
         text = page.read_text()

@@ -231,7 +231,7 @@ class Cli(Run):
 
     def test_compare_json(self):
         out = json.loads(self.good("compare", "--trace", DEMO, *SMALL, "--json", "-"))
-        self.assertEqual(out["schema"], "orchmllm.compare/1")
+        self.assertEqual(out["schema"], "orchmllm.compare/2")
         check_schema("compare", out)
         self.assertEqual([s["name"] for s in out["strategies"]], ["none", "llm-only", "orchmllm", "movement"])
         for strategy in out["strategies"]:
@@ -329,8 +329,9 @@ class Cli(Run):
                 ("clusters", "h100-8x400g", "peak_tflops = 989", "peak_tflops = nan", "peak_tflops must be a number"),
                 ("clusters", "h100-8x400g", "peak_tflops = 989", "peak_tflops = -1", "peak_tflops must be a number"),
                 ("clusters", "h100-8x400g", "attention_head_dims = [64", "attention_head_dims = [-64", "from 1 to 65536"),
-                ("clusters", "h100-8x400g", "gemm_width = [1280, 8192]", "gemm_width = [8192, 1280]", "ascending"),
-                ("clusters", "h100-8x400g", "gemm_width = [1280, 8192]", "gemm_width = [1280]", "as many entries")):
+                ("clusters", "h100-8x400g", "length = [512, 1024,", "length = [1024, 512,", "ascending"),
+                ("clusters", "h100-8x400g", "length = [512, 1024,", "length = [1024,", "as many entries"),
+                ("clusters", "h100-8x400g", "efficiency = 0.95", "efficiency = 1.5", "efficiency must be a number")):
             path = self.file(f"{name}.toml", (SOURCE / "sim" / folder / f"{name}.toml").read_text().replace(old, new, 1))
             settings = ["--model", path, "--cluster", "h100-8x400g"]
             if folder == "clusters":
