@@ -14,7 +14,7 @@ run=(--trace "$trace" --max-text 8192 --granularity unit --cluster h100-8x400g -
 for model in mllm-10b mllm-18b mllm-84b; do
   "$orch" simulate "${run[@]}" --model $model --strategy orchmllm --shard 256 --find-batch --json "$work/$model.found" >/dev/null
   batch=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["batch"])' "$work/$model.found")
-  for strategy in none pre-balance llm-only megatron orchmllm orchmllm-allgather movement; do
+  for strategy in none pre-balance llm-only megatron orchmllm orchmllm-allgather movement movement+split; do
     "$orch" simulate "${run[@]}" --model $model --strategy $strategy --shard 256 --batch "$batch" \
       --json "$work/$model.$strategy.json" >/dev/null || [ $? -eq 3 ]
     echo "$model $strategy, batch $batch" >&2
@@ -24,7 +24,7 @@ python3 - "$work" "$result" <<'PY'
 import json, pathlib, sys
 rows = []
 for model in ("mllm-10b", "mllm-18b", "mllm-84b"):
-    for strategy in ("none", "pre-balance", "llm-only", "megatron", "orchmllm", "orchmllm-allgather", "movement"):
+    for strategy in ("none", "pre-balance", "llm-only", "megatron", "orchmllm", "orchmllm-allgather", "movement", "movement+split"):
         path = pathlib.Path(sys.argv[1], f"{model}.{strategy}.json")
         if not path.exists():
             rows.append({"model": model, "name": strategy, "infeasible": True})

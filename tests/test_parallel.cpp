@@ -4,7 +4,9 @@
 #include <numeric>
 
 #include "models.hpp"
+#include "orchmllm/cost/shape.hpp"
 #include "orchmllm/sim/simulate.hpp"
+#include "orchmllm/sim/split_samples.hpp"
 #include "orchmllm/sim/uniform.hpp"
 #include "property.hpp"
 
@@ -226,6 +228,39 @@ TEST_CASE("strategies: what moves, what is drawn, what it costs") {
   CHECK_THROWS_WITH_AS((void)strategy("best"), doctest::Contains("orchmllm-allgather"), InvalidInput);
   configuration.parallelism.pipeline = 2;
   CHECK_THROWS_WITH_AS((void)run("orchmllm"), doctest::Contains("one pipeline stage"), InvalidInput);
+}
+
+TEST_CASE("splitting: equal pieces of what is above a fair share, nothing lost, better balance") {
+  const Mllm model = test::plain_model();
+  std::vector<Sample> samples(63, test::counted(500));
+  samples.push_back(test::counted(40'000, {{4000, 1000}, {4000, 1000}, {4000, 1000}}));
+  const PhaseLengths lengths = test::lengths_of(model, samples);
+  const SplitLengths split = split_samples(model, lengths, 8, 4);
+  CHECK(split.whole == 64);
+  for (std::uint32_t sample = 0; sample < 63; ++sample) CHECK(split.count[sample] == 1);
+  REQUIRE(split.count[63] == 4);
+  const PackedCost cost = llm_cost(model);
+  std::uint64_t units = 0;
+  for (std::uint32_t piece = split.first[63]; piece < split.first[63] + 4; ++piece) {
+    CHECK(split.is_piece(piece));
+    CHECK(split.pieces[piece - 64].length == 43'000);
+    CHECK(cost(split.lengths.llm_length[piece]) <= cost(43'000) / 4);
+    CHECK(static_cast<double>(cost(split.lengths.llm_length[piece])) >= 0.99 * static_cast<double>(cost(43'000) / 4));
+    units += split.lengths.encoders[0].first[piece + 1] - split.lengths.encoders[0].first[piece];
+  }
+  CHECK(units == 3);
+
+  Cluster cluster = plain_cluster();
+  cluster.gpus_per_node = 4;
+  const Configuration configuration{.gpus = 8, .batch = 8, .steps = 1, .seed = 2};
+  const StrategyResult whole = simulate(model, lengths, cluster, configuration, strategy("movement"));
+  const StrategyResult pieces = simulate(model, lengths, cluster, configuration, strategy("movement+split"));
+  CHECK(pieces.steps[0].tokens == doctest::Approx(whole.steps[0].tokens));
+  CHECK(pieces.steps[0].model_flops == doctest::Approx(whole.steps[0].model_flops));
+  CHECK(pieces.step_seconds < 0.5 * whole.step_seconds);
+  CHECK(pieces.peak_memory.total() < whole.peak_memory.total());
+  CHECK_THROWS_WITH_AS((void)split_samples(test::fusion_model(), lengths, 8, 4), doctest::Contains("cannot be split"),
+                       InvalidInput);
 }
 
 TEST_CASE("megatron: a pipeline with encoders on its first stage, found if not given") {

@@ -9,6 +9,7 @@
 #include "orchmllm/sim/memory.hpp"
 #include "orchmllm/sim/model_file.hpp"
 #include "orchmllm/sim/simulate.hpp"
+#include "orchmllm/sim/step_work.hpp"
 #include "property.hpp"
 
 using namespace orch;
@@ -59,10 +60,7 @@ PlayedStep play_round(const StepOptions& options) {
   const StepPlan plan = plan_step(model, lengths, samples, home_ranks(4, 2), uniform_topology(4, 2), options);
   const std::vector<PhaseShape> shapes = phase_shapes(model);
   const Parallelism parallelism;
-  StepWork work{4, {}};
-  for (std::size_t p = 0; p < shapes.size(); ++p) {
-    work.work.push_back({instance_work(shapes[p], plan.phases[p], 4, cluster, parallelism)});
-  }
+  const StepWork work = step_work({model, shapes, cluster, parallelism}, plan, 4);
   return play_step(shapes, work, {plan.routes, plan.topology}, cluster, parallelism);
 }
 
@@ -75,10 +73,11 @@ std::vector<PhaseWork> work_of(const std::vector<std::uint32_t>& samples) {
   const Mllm model = round_model();
   const StepPlan plan =
       plan_step(model, round_lengths(), samples, std::vector<std::uint32_t>(samples.size(), 0), uniform_topology(1, 1));
+  const Cluster cluster = round_cluster();
+  const std::vector<PhaseShape> shapes = phase_shapes(model);
+  const Parallelism parallelism;
   std::vector<PhaseWork> work;
-  for (std::size_t phase = 0; phase < plan.phases.size(); ++phase) {
-    work.push_back(instance_work(phase_shapes(model)[phase], plan.phases[phase], 1, round_cluster(), {})[0]);
-  }
+  for (const auto& phase : step_work({model, shapes, cluster, parallelism}, plan, 1).work) work.push_back(phase[0][0]);
   return work;
 }
 

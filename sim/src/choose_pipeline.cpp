@@ -7,7 +7,7 @@
 
 #include "orchmllm/base/error.hpp"
 #include "orchmllm/orchestrate/sampler.hpp"
-#include "step_work.hpp"
+#include "orchmllm/sim/step_work.hpp"
 
 namespace orch::sim {
 

@@ -11,7 +11,7 @@
 #include "orchmllm/base/error.hpp"
 #include "orchmllm/base/hash.hpp"
 #include "orchmllm/orchestrate/sampler.hpp"
-#include "step_work.hpp"
+#include "orchmllm/sim/step_work.hpp"
 
 namespace orch::sim {
 
@@ -229,11 +229,20 @@ StrategyResult simulate(const Mllm& model, const PhaseLengths& lengths, const Cl
   const std::vector<PhaseShape> shapes = phase_shapes(model);
   StepOptions options = strategy.options;
   options.rates = cluster.exchange_rates(parallelism.stage_gpus());
-  const StepModel step_model{model, shapes, cluster, parallelism, configuration.micro_batch, strategy.exchange};
+  std::optional<SplitLengths> split;
+  if (strategy.splits) {
+    split = split_samples(model, lengths, configuration.batch * parallelism.gpus(),
+                          static_cast<std::uint32_t>(topology.first_rank[1] - topology.first_rank[0]));
+  }
+  const StepModel step_model{
+      model, shapes, cluster, parallelism, configuration.micro_batch, strategy.exchange, split ? &*split : nullptr};
   Conditions conditions{scales(configuration.slow_gpus, configuration), scales(configuration.slow_links, configuration),
                         configuration.jitter, 0};
   for (std::uint32_t step = 0; step < configuration.steps; ++step) {
-    const StepPlan plan = plan_step(model, lengths, source.next(), home, topology, options);
+    SplitBatch batch{source.next(), home};
+    if (split) batch = in_pieces(*split, batch.samples, home);
+    const StepPlan plan =
+        plan_step(model, split ? split->lengths : lengths, batch.samples, batch.home, topology, options);
     hash.add(plan.hash);
     conditions.seed = mix64(configuration.seed * 0x9e3779b97f4a7c15ULL + step);
     PlayedStep played = play(step_model, plan, conditions);

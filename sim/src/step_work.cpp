@@ -1,4 +1,4 @@
-#include "step_work.hpp"
+#include "orchmllm/sim/step_work.hpp"
 
 #include "orchmllm/balance/microbatch.hpp"
 #include "orchmllm/cost/shape.hpp"
@@ -7,15 +7,26 @@ namespace orch::sim {
 
 namespace {
 
-/// Work of a phase by micro-batch and instance. `micro_batch_of`: item → micro-batch.
-std::vector<std::vector<PhaseWork>> split_work(const StepModel& step, const PhaseShape& shape, const PhasePlan& phase,
-                                               std::uint32_t ranks, std::uint32_t micro_batches,
+/// Work of phase `p` by micro-batch and instance. `micro_batch_of`: item → micro-batch; empty: there is one.
+std::vector<std::vector<PhaseWork>> split_work(const StepModel& step, const StepPlan& plan, std::size_t p,
+                                               std::uint32_t micro_batches,
                                                const std::vector<std::uint32_t>& micro_batch_of) {
+  const PhaseShape& shape = step.shapes[p];
+  const PhasePlan& phase = plan.phases[p];
+  const std::uint32_t ranks = plan.ranks();
+  const bool pieces = step.split != nullptr && p + 1 == plan.phases.size();
   std::vector<std::vector<PhaseWork>> work(micro_batches, std::vector<PhaseWork>(ranks));
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     std::vector<WorkSum> sums(micro_batches, WorkSum(shape, step.cluster.gpu, step.parallelism));
     for (const std::uint32_t item : phase.layout.items(rank)) {
-      sums[micro_batch_of[item]].add(phase.length[item], phase.output.empty() ? 0 : phase.output[item]);
+      WorkSum& sum = sums[micro_batch_of.empty() ? 0 : micro_batch_of[item]];
+      const std::uint32_t sample = plan.samples[phase.sample_of[item]];
+      if (pieces && step.split->is_piece(sample)) {
+        const SamplePiece& piece = step.split->pieces[sample - step.split->whole];
+        sum.add_piece(piece.length, piece.pieces);
+      } else {
+        sum.add(phase.length[item], phase.output.empty() ? 0 : phase.output[item]);
+      }
     }
     for (std::uint32_t m = 0; m < micro_batches; ++m) work[m][rank] = sums[m].work();
   }
@@ -48,7 +59,7 @@ StepWork pipeline_work(const StepModel& step, const StepPlan& plan, std::uint32_
     for (const std::uint32_t sample : plan.phases[p].sample_of) {
       micro_batch_of.push_back(sample % samples / step.micro_batch);
     }
-    result.work.push_back(split_work(step, step.shapes[p], plan.phases[p], ranks, micro_batches, micro_batch_of));
+    result.work.push_back(split_work(step, plan, p, micro_batches, micro_batch_of));
   }
   return result;
 }
@@ -60,13 +71,9 @@ StepWork step_work(const StepModel& step, const StepPlan& plan, std::uint32_t in
   StepWork result{instances, {}};
   for (std::size_t p = 0; p < plan.phases.size(); ++p) {
     const bool split = p + 1 == plan.phases.size() && step.parallelism.micro_batches > 1;
-    if (split) {
-      result.work.push_back(split_work(step, step.shapes[p], plan.phases[p], plan.ranks(),
-                                       step.parallelism.micro_batches, llm_micro_batches(step, plan)));
-    } else {
-      result.work.push_back(
-          {instance_work(step.shapes[p], plan.phases[p], plan.ranks(), step.cluster, step.parallelism)});
-    }
+    const std::vector<std::uint32_t> micro_batch_of =
+        split ? llm_micro_batches(step, plan) : std::vector<std::uint32_t>{};
+    result.work.push_back(split_work(step, plan, p, split ? step.parallelism.micro_batches : 1, micro_batch_of));
   }
   return result;
 }

@@ -25,6 +25,7 @@ const std::vector<Strategy>& strategies() {
         {.name = "orchmllm", .options = published},
         {.name = "orchmllm-allgather", .options = published, .exchange = ExchangeMethod::all_gather},
         {.name = "movement", .options = options(Balancer::movement, Balancer::movement)},
+        {.name = "movement+split", .options = options(Balancer::movement, Balancer::movement), .splits = true},
     };
   }();
   return known;

@@ -169,23 +169,22 @@ void WorkSum::add(std::uint64_t length, std::uint64_t outputs) {
   sum_.longest = std::max(sum_.longest, static_cast<double>(length));
 }
 
+void WorkSum::add_piece(std::uint64_t length, std::uint32_t pieces) {
+  ++units_;
+  const auto l = static_cast<double>(length);
+  const double flops = l * l / pieces * pair_flops_;
+  const double piece = l / (2.0 * pieces * shrink_);
+  sum_.tokens += l / pieces;
+  sum_.attention_pairs += l * l / pieces;
+  sum_.attention_forward_seconds += flops / rate_.forward_flops.at(piece);
+  sum_.attention_backward_seconds += backward_attention * flops / rate_.backward_flops.at(piece);
+  sum_.longest = std::max(sum_.longest, l / pieces);
+  sum_.ring_tokens += l * (pieces - 1) / pieces;
+}
+
 PhaseWork WorkSum::work() const {
   PhaseWork work = sum_;
   work.padded_tokens = shape_.padded_front_end ? units_ * sum_.longest : sum_.tokens;
-  return work;
-}
-
-std::vector<PhaseWork> instance_work(const PhaseShape& shape, const PhasePlan& plan, std::uint32_t instances,
-                                     const Cluster& cluster, const Parallelism& parallelism) {
-  std::vector<PhaseWork> work;
-  work.reserve(instances);
-  for (std::uint32_t instance = 0; instance < instances; ++instance) {
-    WorkSum sum(shape, cluster.gpu, parallelism);
-    for (const std::uint32_t item : plan.layout.items(instance)) {
-      sum.add(plan.length[item], plan.output.empty() ? 0 : plan.output[item]);
-    }
-    work.push_back(sum.work());
-  }
   return work;
 }
 
@@ -239,7 +238,11 @@ PassSeconds pass_seconds(const PhaseShape& shape, const PhaseWork& work, const C
   const Group context_group = strided_group(parallelism.context, parallelism.tensor, cluster.gpus_per_node);
   const double key_value_bytes = work.tokens * 2 * split_evenly(t.kv_heads, parallelism.tensor) *
                                  static_cast<double>(t.head_dim) * activation_bytes;
-  const double context_ring = t.causal ? ring_seconds(key_value_bytes, context_group, cluster.links) : 0;
+  double context_ring = t.causal ? ring_seconds(key_value_bytes, context_group, cluster.links) : 0;
+  // Pieces of a split sample may be on any ranks: their keys and values come over the network.
+  if (work.ring_tokens > 0) {
+    context_ring += send_seconds(key_value_bytes / work.tokens * work.ring_tokens, Link::inter_node, cluster.links);
+  }
   const double context_forward = std::max(0.0, context_ring - attention_forward);
   const double context_backward = std::max(0.0, 2 * context_ring - attention_backward);
 

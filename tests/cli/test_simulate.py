@@ -33,7 +33,7 @@ class Simulate(Run):
         return document
 
     def test_every_strategy(self):
-        for strategy in ("none", "pre-balance", "llm-only", "megatron", "orchmllm", "orchmllm-allgather", "movement"):
+        for strategy in ("none", "pre-balance", "llm-only", "megatron", "orchmllm", "orchmllm-allgather", "movement", "movement+split"):
             out = self.simulate("--strategy", strategy)
             self.assertEqual(out["name"], strategy)
             self.assertAlmostEqual(sum(out["breakdown_seconds"].values()), out["step_seconds"], places=6)

@@ -38,8 +38,8 @@ struct Configuration {
   std::uint32_t micro_batch = 1;  ///< samples of a pipeline's micro-batch
 
   std::optional<double> plan_seconds = {};  ///< of a step; none: as the cluster file says
-  bool measure_planning = false;       ///< take what planning takes here, which differs from run to run
-  bool overlap_planning = true;        ///< with the step before; else every step begins with it
+  bool measure_planning = false;            ///< take what planning takes here, which differs from run to run
+  bool overlap_planning = true;             ///< with the step before; else every step begins with it
 
   std::vector<Slowdown> slow_gpus = {};
   std::vector<Slowdown> slow_links = {};

@@ -8,6 +8,7 @@
 //                       the LLM's layout (the published method)
 //   orchmllm-allgather  the same, but every rank gets all outputs (its ablation)
 //   movement            every phase is balanced within 1 % of its bound, moving as little as possible
+//   movement+split      the same, after samples above a rank's fair share have been cut into context-parallel pieces
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -25,6 +26,7 @@ struct Strategy {
   StepOptions options;
   bool sorted_batches = false;  ///< the sampler draws samples of like LLM length together
   bool pipelined = false;       ///< where the run does not say how, a pipeline is chosen
+  bool splits = false;          ///< long samples are spread over ranks
   ExchangeMethod exchange = ExchangeMethod::all_to_all;
 
   /// Whether any phase leaves the sampled layout.

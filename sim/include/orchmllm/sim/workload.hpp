@@ -56,6 +56,7 @@ struct PhaseWork {
   double outputs = 0;        ///< tokens that leave an encoder
   double attention_pairs = 0;
   double longest = 0;                     ///< tokens of the longest unit
+  double ring_tokens = 0;                 ///< whose keys and values come from the other ranks of split samples
   double attention_forward_seconds = 0;   ///< all layers and heads, on one GPU
   double attention_backward_seconds = 0;  ///< without recomputation
 };
@@ -65,6 +66,8 @@ class WorkSum {
  public:
   WorkSum(const PhaseShape& shape, const Gpu& gpu, const Parallelism& parallelism);
   void add(std::uint64_t length, std::uint64_t outputs);
+  /// One of `pieces` equal parts of a unit of `length` tokens, spread over as many ranks.
+  void add_piece(std::uint64_t length, std::uint32_t pieces);
   [[nodiscard]] PhaseWork work() const;
 
  private:
@@ -75,11 +78,6 @@ class WorkSum {
   double units_ = 0;
   PhaseWork sum_;
 };
-
-/// Work of every instance in one phase of a step.
-[[nodiscard]] std::vector<PhaseWork> instance_work(const PhaseShape& shape, const PhasePlan& plan,
-                                                   std::uint32_t instances, const Cluster& cluster,
-                                                   const Parallelism& parallelism);
 
 /// Layers that are gathered together, or that stand on a pipeline stage together.
 struct Unit {

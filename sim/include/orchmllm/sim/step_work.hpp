@@ -7,6 +7,7 @@
 
 #include "orchmllm/model/architecture.hpp"
 #include "orchmllm/orchestrate/step_plan.hpp"
+#include "orchmllm/sim/split_samples.hpp"
 #include "orchmllm/sim/step.hpp"
 
 namespace orch::sim {
@@ -19,6 +20,7 @@ struct StepModel {
   const Parallelism& parallelism;
   std::uint32_t micro_batch = 1;  ///< samples of a pipeline's micro-batch
   ExchangeMethod exchange = ExchangeMethod::all_to_all;
+  const SplitLengths* split = nullptr;  ///< set: plans may hold pieces of samples
 };
 
 /// Phase by phase, or as a pipeline: `instances` of the system, of which the plan's ranks are the first.
