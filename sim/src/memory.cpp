@@ -66,39 +66,30 @@ Memory resident_memory(double parameters, double largest_unit, std::uint32_t ins
   const Software& software = cluster.software;
   const double own = parameters / parallelism.tensor;
   const double replicas = static_cast<double>(instances) * parallelism.context;
-  const double moments = software.master_bytes + software.moment_bytes;
+  const double shard = parallelism.shard == 0 ? replicas : parallelism.shard * parallelism.context;
+  const bool frozen = parallelism.trainable == Trainable::adapters;  // what adapters keep is small
+  const double master = frozen ? software.parameter_bytes : software.master_bytes;
+  const double gradient = frozen ? 0 : software.gradient_bytes;
+  const double moments = frozen ? 0 : software.moment_bytes;
   Memory memory;
   switch (parallelism.data) {
-    case DataParallel::fsdp: {
-      const double shard = parallelism.shard == 0 ? replicas : parallelism.shard * parallelism.context;
-      memory.parameters = own * software.master_bytes / shard;
-      memory.gradients = own * software.gradient_bytes / shard;
-      memory.optimizer = own * software.moment_bytes / shard;
+    case DataParallel::fsdp:
+      memory.parameters = own * master / shard;
+      memory.gradients = own * gradient / shard;
+      memory.optimizer = own * moments / shard;
       // The unit in use and the prefetched one; one unit's full gradients before they are reduced.
       if (shard > 1) {
         memory.gathered =
             largest_unit / parallelism.tensor * (2 * software.parameter_bytes + software.reduced_gradient_bytes);
       }
       break;
-    }
     case DataParallel::distributed_optimizer:
-      memory.parameters = own * software.parameter_bytes;
-      memory.gradients = own * software.gradient_bytes;
-      memory.optimizer = own * moments / replicas;
-      break;
     case DataParallel::replicated:
       memory.parameters = own * software.parameter_bytes;
-      memory.gradients = own * software.gradient_bytes;
-      memory.optimizer = own * moments;
+      memory.gradients = own * gradient;
+      memory.optimizer = own * (frozen ? 0 : master + moments);
+      if (parallelism.data == DataParallel::distributed_optimizer) memory.optimizer /= replicas;
       break;
-  }
-  if (parallelism.trainable == Trainable::adapters) {
-    memory.parameters = own * software.parameter_bytes /
-                        (parallelism.data == DataParallel::fsdp
-                             ? (parallelism.shard == 0 ? replicas : parallelism.shard * parallelism.context)
-                             : 1);
-    memory.gradients = 0;
-    memory.optimizer = 0;
   }
   memory.reserved = software.reserved_bytes;
   return memory;

@@ -81,8 +81,8 @@ class PipelineStep {
     }
     make_chunks();
     const std::size_t turns = std::size_t{instances_} * stages_ * chunks_ * micro_batches_ * 2;
-    forward_.assign(turns / 2, no_task);
-    backward_.assign(turns / 2, no_task);
+    forward_.resize(turns / 2);
+    backward_.resize(turns / 2);
     graph_.reserve(turns * 2 + units_.size() * instances_ * 4, turns * 4);
   }
 
@@ -101,7 +101,7 @@ class PipelineStep {
   }
 
  private:
-  /// First and last task of a pass through a chunk, for an instance.
+  /// Of a micro-batch's way through a chunk.
   struct Passage {
     TaskId first = no_task;
     TaskId last = no_task;
@@ -195,10 +195,7 @@ class PipelineStep {
         if (passage.first == no_task) passage.first = passage.last;
       }
       if (turn.forward && turn.micro_batch == 0) graph_.depend(weights_[stage][turn.chunk], passage.first);
-      const std::size_t i = index(instance, stage, turn.chunk, turn.micro_batch);
-      (turn.forward ? forward_[i] : backward_[i]) = passage.last;
-      (turn.forward ? first_forward_ : first_backward_).resize(forward_.size(), no_task);
-      (turn.forward ? first_forward_[i] : first_backward_[i]) = passage.first;
+      (turn.forward ? forward_ : backward_)[index(instance, stage, turn.chunk, turn.micro_batch)] = passage;
     }
   }
 
@@ -214,12 +211,12 @@ class PipelineStep {
         const std::size_t here = index(instance, p % stages_, p / stages_, m);
         const std::size_t there = index(instance, (p + 1) % stages_, (p + 1) / stages_, m);
         if (stages_ == 1) {
-          graph_.depend(forward_[here], first_forward_[there]);
-          graph_.depend(backward_[there], first_backward_[here]);
+          graph_.depend(forward_[here].last, forward_[there].first);
+          graph_.depend(backward_[there].last, backward_[here].first);
           continue;
         }
-        send(forward_[here], first_forward_[there], seconds, lane(instance, p % stages_), m);
-        send(backward_[there], first_backward_[here], seconds, lane(instance, (p + 1) % stages_), m);
+        send(forward_[here].last, forward_[there].first, seconds, lane(instance, p % stages_), m);
+        send(backward_[there].last, backward_[here].first, seconds, lane(instance, (p + 1) % stages_), m);
       }
     }
   }
@@ -251,7 +248,7 @@ class PipelineStep {
       const TaskId task =
           graph_.add(links_[stage], seconds, {Activity::reduce, chunk_units_[place(stage, chunk)].back(), stage, 0});
       for (std::uint32_t instance = 0; instance < instances_; ++instance) {
-        graph_.depend(backward_[index(instance, stage, chunk, micro_batches_ - 1)], task);
+        graph_.depend(backward_[index(instance, stage, chunk, micro_batches_ - 1)].last, task);
       }
       reduced.push_back(task);
     }
@@ -339,8 +336,7 @@ class PipelineStep {
   std::vector<std::vector<PassSeconds>> passes_;         ///< of the current instance: phase → micro-batch
   std::vector<ResourceId> links_;                        ///< stage → its instances' links
   std::vector<std::vector<TaskId>> weights_;             ///< stage → chunk
-  std::vector<TaskId> first_forward_, forward_;          ///< index() → first and last task
-  std::vector<TaskId> first_backward_, backward_;
+  std::vector<Passage> forward_, backward_;              ///< by index()
 };
 
 }  // namespace
