@@ -30,5 +30,7 @@ void add_plan_command(CLI::App& app);
 /// Sets `exit_code` to 3 if the simulated system runs out of memory.
 void add_simulate_command(CLI::App& app, int& exit_code);
 void add_compare_command(CLI::App& app);
+/// Sets `exit_code` to 1 if a point fails.
+void add_sweep_command(CLI::App& app, int& exit_code);
 
 }  // namespace orch::apps

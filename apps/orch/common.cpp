@@ -34,23 +34,50 @@ void add_run_options(CLI::App& command, RunOptions& options) {
       ->check(CLI::Range(1U, 1U << 20U))
       ->capture_default_str();
   command.add_option("--seed", options.seed, "Seed of the sampler")->capture_default_str();
-  command.add_option("--json", options.json, "Write the result as JSON; - is standard output")->type_name("FILE");
+  command.add_option("--json", options.json, "Write the result as JSON; - is standard output")
+      ->type_name("FILE")
+      ->group(outputs_group);
 }
 
-RunInputs read_inputs(const RunOptions& options) {
+const Mllm& InputStore::model(const std::string& name) {
+  const auto known = models_.find(name);
+  return known != models_.end() ? known->second : models_.emplace(name, sim::load_model(name)).first->second;
+}
+
+const sim::Cluster& InputStore::cluster(const std::string& name) {
+  const auto known = clusters_.find(name);
+  return known != clusters_.end() ? known->second : clusters_.emplace(name, sim::load_cluster(name)).first->second;
+}
+
+const InputStore::Trace& InputStore::trace(const std::string& path, const std::string& model_name) {
+  const auto known = traces_.lower_bound({path, ""});
+  const bool new_path = known == traces_.end() || known->first.first != path;
+  if (const auto found = traces_.find({path, model_name}); found != traces_.end()) return found->second;
+  const Mllm& for_model = model(model_name);
+  auto lengths = std::make_shared<PhaseLengths>();
+  Trace read;
+  read.info = io::read_trace(path, [&](const Sample& sample) { append(*lengths, for_model, sample); });
+  if (warn_ && new_path) warn_about(read.info, path);
+  if (read.info.samples == 0) throw InvalidInput(path + ": the trace has no samples");
+  lengths->encoders.resize(for_model.encoders.size());
+  read.lengths = std::move(lengths);
+  return traces_.emplace(std::pair{path, model_name}, std::move(read)).first->second;
+}
+
+RunInputs InputStore::get(const RunOptions& options) {
   constexpr std::uint64_t most_samples = 1ULL << 28U;
   if (std::uint64_t{options.ranks} * options.batch > most_samples) {
     throw InvalidInput(fmt::format("--ranks {} times --batch {} is more than {} samples a step", options.ranks,
                                    options.batch, most_samples));
   }
-  RunInputs inputs{sim::load_model(options.model), sim::load_cluster(options.cluster), {}, {}};
-  inputs.trace =
-      io::read_trace(options.trace, [&](const Sample& sample) { append(inputs.lengths, inputs.model, sample); });
-  warn_about(inputs.trace, options.trace);
-  if (inputs.trace.samples == 0) throw InvalidInput(options.trace + ": the trace has no samples");
-  inputs.lengths.encoders.resize(inputs.model.encoders.size());
+  RunInputs inputs{model(options.model), cluster(options.cluster), {}, {}};
+  const Trace& read = trace(options.trace, options.model);
+  inputs.trace = read.info;
+  inputs.lengths = read.lengths;
   return inputs;
 }
+
+RunInputs read_inputs(const RunOptions& options) { return InputStore().get(options); }
 
 void warn_about(const io::TraceInfo& trace, const std::string& path) {
   for (const auto& [key, lines] : trace.unknown_keys) {

@@ -23,7 +23,7 @@ void compare(const CompareOptions& options) {
   const RunInputs inputs = read_inputs(options);
   std::vector<sim::StrategyResult> results;
   for (const sim::Strategy& strategy : strategies) {
-    results.push_back(sim::simulate(inputs.model, inputs.lengths, inputs.cluster, options.configuration(), strategy,
+    results.push_back(sim::simulate(inputs.model, *inputs.lengths, inputs.cluster, options.configuration(), strategy,
                                     progress_line(strategy.name + ": step")));
   }
   if (!options.json.empty()) {

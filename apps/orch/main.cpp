@@ -1,4 +1,4 @@
-// orch: read and check traces, plan steps, simulate training, compare strategies.
+// orch: read and check traces, plan steps, simulate training, compare strategies, sweep over settings.
 // Exit codes: 0 done, 2 bad usage or bad input, 3 infeasible or out of memory, 1 anything else.
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
@@ -24,6 +24,7 @@ int run(int argc, char** argv) {
   orch::apps::add_plan_command(app);
   orch::apps::add_simulate_command(app, exit_code);
   orch::apps::add_compare_command(app);
+  orch::apps::add_sweep_command(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {

@@ -6,23 +6,28 @@
 #include <numeric>
 
 #include "commands.hpp"
-#include "common.hpp"
 #include "results.hpp"
+#include "simulation.hpp"
 #include "timeline.hpp"
 
 namespace orch::apps {
 
 namespace {
 
-struct SimulateOptions : RunOptions {
-  std::string strategy = "orchmllm";
-  std::string timeline;
-  std::vector<std::uint32_t> timeline_ranks;
-};
+sim::StrategyResult run(const SimulateOptions& options, const RunInputs& inputs, const sim::Progress& progress = {},
+                        const sim::Observe& observe = {}) {
+  return sim::simulate(inputs.model, *inputs.lengths, inputs.cluster, options.configuration(),
+                       sim::strategy(options.strategy), progress, observe);
+}
+
+Json document(const SimulateOptions& options, const RunInputs& inputs, const sim::StrategyResult& result) {
+  Json json = run_header("orchmllm.simulation/1", options, inputs);
+  json.update(strategy_json(result));
+  return json;
+}
 
 int simulate(const SimulateOptions& options) {
   require_distinct({options.trace, options.model, options.cluster}, {options.json, options.timeline});
-  const sim::Strategy strategy = sim::strategy(options.strategy);
   const RunInputs inputs = read_inputs(options);
   std::vector<std::uint32_t> shown = options.timeline_ranks;
   if (shown.empty()) {
@@ -41,15 +46,9 @@ int simulate(const SimulateOptions& options) {
       timeline.add(step, plan, played);
     };
   }
-  const sim::StrategyResult result =
-      sim::simulate(inputs.model, inputs.lengths, inputs.cluster, options.configuration(), strategy,
-                    progress_line("simulating step"), observe);
+  const sim::StrategyResult result = run(options, inputs, progress_line("simulating step"), observe);
   if (!options.timeline.empty()) timeline.write(options.timeline);
-  if (!options.json.empty()) {
-    Json json = run_header("orchmllm.simulation/1", options, inputs);
-    json.update(strategy_json(result));
-    write_json(json, options.json);
-  }
+  if (!options.json.empty()) write_json(document(options, inputs, result), options.json);
   if (options.json != "-") {
     fmt::print("{} on {} x {}, {} samples a rank, {} step{}\n\n", inputs.model.name, options.ranks, inputs.cluster.name,
                options.batch, options.steps, options.steps == 1 ? "" : "s");
@@ -60,19 +59,40 @@ int simulate(const SimulateOptions& options) {
   return result.oom ? 3 : 0;
 }
 
+std::string unknown_strategy(const std::string& name) {
+  try {
+    static_cast<void>(sim::strategy(name));
+    return "";
+  } catch (const InvalidInput& error) {
+    return error.what();
+  }
+}
+
 }  // namespace
+
+void add_simulate_options(CLI::App& command, SimulateOptions& options) {
+  add_run_options(command, options);
+  command.add_option("--shard", options.shard, "Ranks that share the model's states (HSDP); 0 = all of them (FSDP)")
+      ->capture_default_str();
+  command.add_option("--strategy", options.strategy, "none, llm-only, orchmllm or movement")
+      ->check(unknown_strategy)
+      ->capture_default_str();
+  command.add_option("--timeline", options.timeline, "Write a Perfetto timeline (trace-event JSON)")
+      ->type_name("FILE")
+      ->group(outputs_group);
+  command.add_option("--timeline-ranks", options.timeline_ranks, "Ranks in the timeline (default: the first node)")
+      ->delimiter(',')
+      ->group(outputs_group);
+}
+
+Json simulation_json(const SimulateOptions& options, const RunInputs& inputs) {
+  return document(options, inputs, run(options, inputs));
+}
 
 void add_simulate_command(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<SimulateOptions>();
   CLI::App* command = app.add_subcommand("simulate", "Simulate training steps under one strategy");
-  add_run_options(*command, *options);
-  command->add_option("--shard", options->shard, "Ranks that share the model's states (HSDP); 0 = all of them (FSDP)")
-      ->capture_default_str();
-  command->add_option("--strategy", options->strategy, "none, llm-only, orchmllm or movement")->capture_default_str();
-  command->add_option("--timeline", options->timeline, "Write a Perfetto timeline (trace-event JSON)")
-      ->type_name("FILE");
-  command->add_option("--timeline-ranks", options->timeline_ranks, "Ranks in the timeline (default: the first node)")
-      ->delimiter(',');
+  add_simulate_options(*command, *options);
   command->footer(
       "Exit code 3 if the simulated system runs out of memory.\n"
       "Examples:\n"
