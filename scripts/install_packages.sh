@@ -7,8 +7,8 @@ demo=(g++ make cmake ninja-build pkg-config libcli11-dev libfmt-dev libnlopt-cxx
       nlohmann-json3-dev zlib1g-dev)
 # What `orch trace scan` reads with, and what makes the files that its tests read.
 scan=(libarchive-dev libavformat-dev libexif-dev libjpeg-dev libpng-dev libstb-dev libtiff-dev libwebp-dev)
-test=("${demo[@]}" "${scan[@]}" doctest-dev ffmpeg libeigen3-dev liblpsolve55-dev librapidcheck-dev libsqlite3-dev
-      libyaml-cpp-dev lp-solve python3 python3-jsonschema python3-pil zstd)
+test=("${demo[@]}" "${scan[@]}" doctest-dev ffmpeg libeigen3-dev liblpsolve55-dev libopenmpi-dev librapidcheck-dev
+      libsqlite3-dev libyaml-cpp-dev lp-solve openmpi-bin python3 python3-jsonschema python3-pil zstd)
 bench=("${demo[@]}" libbenchmark-dev libboost-graph-dev liblpsolve55-dev lp-solve)
 ci=("${test[@]}" "${bench[@]}" clang clang-format libclang-rt-dev git)
 

@@ -32,5 +32,7 @@ void add_simulate_command(CLI::App& app, int& exit_code);
 void add_compare_command(CLI::App& app);
 void add_fit_command(CLI::App& app);
 void add_validate_command(CLI::App& app);
+/// Sets `exit_code` to 1 if a point fails.
+void add_sweep_command(CLI::App& app, int& exit_code);
 
 }  // namespace orch::apps

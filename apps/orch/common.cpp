@@ -50,21 +50,49 @@ Sample with_text_cut(Sample sample, std::uint32_t tokens) {
 
 }  // namespace
 
-RunInputs read_inputs(const RunOptions& options) {
+const Mllm& InputStore::model(const std::string& name) {
+  const auto known = models_.find(name);
+  return known != models_.end() ? known->second : models_.emplace(name, sim::load_model(name)).first->second;
+}
+
+const sim::Cluster& InputStore::cluster(const std::string& name) {
+  const auto known = clusters_.find(name);
+  return known != clusters_.end() ? known->second : clusters_.emplace(name, sim::load_cluster(name)).first->second;
+}
+
+const InputStore::Trace& InputStore::trace(const std::string& path, const std::string& model_name,
+                                           std::uint32_t max_text) {
+  const std::tuple key(path, model_name, max_text);
+  if (const auto found = traces_.find(key); found != traces_.end()) return found->second;
+  const auto known = traces_.lower_bound({path, "", 0});
+  const bool new_path = known == traces_.end() || std::get<0>(known->first) != path;
+  const Mllm& for_model = model(model_name);
+  auto lengths = std::make_shared<PhaseLengths>();
+  Trace read;
+  read.info = io::read_trace(path, [&](const Sample& sample) {
+    append(*lengths, for_model, max_text == 0 ? sample : with_text_cut(sample, max_text));
+  });
+  if (warn_ && new_path) warn_about(read.info, path);
+  if (read.info.samples == 0) throw InvalidInput(path + ": the trace has no samples");
+  lengths->encoders.resize(for_model.encoders.size());
+  read.lengths = std::move(lengths);
+  return traces_.emplace(key, std::move(read)).first->second;
+}
+
+RunInputs InputStore::get(const RunOptions& options) {
   constexpr std::uint64_t most_samples = 1ULL << 28U;
   if (std::uint64_t{options.ranks} * options.batch > most_samples) {
     throw InvalidInput(fmt::format("--ranks {} times --batch {} is more than {} samples a step", options.ranks,
                                    options.batch, most_samples));
   }
-  RunInputs inputs{sim::load_model(options.model), sim::load_cluster(options.cluster), {}, {}};
-  inputs.trace = io::read_trace(options.trace, [&](const Sample& sample) {
-    append(inputs.lengths, inputs.model, options.max_text == 0 ? sample : with_text_cut(sample, options.max_text));
-  });
-  warn_about(inputs.trace, options.trace);
-  if (inputs.trace.samples == 0) throw InvalidInput(options.trace + ": the trace has no samples");
-  inputs.lengths.encoders.resize(inputs.model.encoders.size());
+  RunInputs inputs{model(options.model), cluster(options.cluster), {}, {}};
+  const Trace& read = trace(options.trace, options.model, options.max_text);
+  inputs.trace = read.info;
+  inputs.lengths = read.lengths;
   return inputs;
 }
+
+RunInputs read_inputs(const RunOptions& options) { return InputStore().get(options); }
 
 void warn_about(const io::TraceInfo& trace, const std::string& path) {
   for (const auto& [key, lines] : trace.unknown_keys) {

@@ -4,8 +4,11 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "orchmllm/io/trace.hpp"
@@ -40,10 +43,34 @@ struct RunInputs {
   Mllm model;
   sim::Cluster cluster;
   io::TraceInfo trace;
-  PhaseLengths lengths;
+  std::shared_ptr<const PhaseLengths> lengths;
 };
 
-/// Reads and checks all inputs; warns on standard error about unknown keys and unexpected sample counts.
+/// Inputs of several runs: a model or cluster is read once, a trace once for every model, and runs share its lengths.
+class InputStore {
+ public:
+  /// `warn`: on standard error about unknown keys and unexpected sample counts.
+  explicit InputStore(bool warn = true) : warn_(warn) {}
+
+  struct Trace {
+    io::TraceInfo info;
+    std::shared_ptr<const PhaseLengths> lengths;
+  };
+
+  const Mllm& model(const std::string& name);
+  const sim::Cluster& cluster(const std::string& name);
+  const Trace& trace(const std::string& path, const std::string& model, std::uint32_t max_text);
+  /// Everything that a run reads, checked.
+  [[nodiscard]] RunInputs get(const RunOptions& options);
+
+ private:
+  bool warn_;
+  std::map<std::string, Mllm> models_;
+  std::map<std::string, sim::Cluster> clusters_;
+  std::map<std::tuple<std::string, std::string, std::uint32_t>, Trace> traces_;  ///< by path, model, longest text
+};
+
+/// The inputs of one run.
 [[nodiscard]] RunInputs read_inputs(const RunOptions& options);
 void warn_about(const io::TraceInfo& trace, const std::string& path);
 

@@ -24,7 +24,7 @@ void compare(const CompareOptions& options) {
   const sim::Cluster cluster = options.cluster_for_run(inputs.cluster);
   std::vector<sim::StrategyResult> results;
   for (const sim::Strategy& strategy : strategies) {
-    results.push_back(sim::simulate(inputs.model, inputs.lengths, cluster, options.configuration(), strategy,
+    results.push_back(sim::simulate(inputs.model, *inputs.lengths, cluster, options.configuration(), strategy,
                                     progress_line(strategy.name + ": step")));
   }
   if (!options.json.empty()) {

@@ -26,6 +26,7 @@ int run(int argc, char** argv) {
   orch::apps::add_compare_command(app);
   orch::apps::add_fit_command(app);
   orch::apps::add_validate_command(app);
+  orch::apps::add_sweep_command(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {

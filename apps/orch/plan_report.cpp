@@ -138,9 +138,9 @@ void PlanRun::each_step(const std::function<void(std::uint32_t, const StepPlan&)
   const StepOptions step_options = mode.step_options(inputs.cluster, tolerance);
   const std::vector<std::uint32_t> home = home_ranks(options.ranks, options.batch);
   const Topology topology = uniform_topology(options.ranks, inputs.cluster.gpus_per_node);
-  Sampler sampler(inputs.lengths.samples(), options.seed);
+  Sampler sampler(inputs.lengths->samples(), options.seed);
   for (std::uint32_t step = 0; step < options.steps; ++step) {
-    visit(step, plan_step(inputs.model, inputs.lengths, sampler.next(home.size()), home, topology, step_options));
+    visit(step, plan_step(inputs.model, *inputs.lengths, sampler.next(home.size()), home, topology, step_options));
   }
 }
 

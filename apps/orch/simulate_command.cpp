@@ -16,7 +16,7 @@ namespace {
 
 sim::StrategyResult run(const SimulateOptions& options, const RunInputs& inputs, const sim::Progress& progress = {},
                         const sim::Observe& observe = {}) {
-  return sim::simulate(inputs.model, inputs.lengths, options.cluster_for_run(inputs.cluster), options.configuration(),
+  return sim::simulate(inputs.model, *inputs.lengths, options.cluster_for_run(inputs.cluster), options.configuration(),
                        options.strategy_for_run(options.strategy), progress, observe);
 }
 
@@ -41,11 +41,11 @@ std::vector<std::uint32_t> timeline_lanes(const SimulateOptions& options, const 
 }
 
 /// The largest batch that fits takes the place of the one that was given.
-void set_largest_batch(SimulateOptions& options, const RunInputs& inputs) {
+void set_largest_batch(SimulateOptions& options, const RunInputs& inputs, const sim::Progress& progress = {}) {
   constexpr std::uint32_t most = 1U << 16U;
   const std::uint32_t batch =
-      sim::find_batch(inputs.model, inputs.lengths, options.cluster_for_run(inputs.cluster), options.configuration(),
-                      options.strategy_for_run(options.strategy), most, progress_line("trying batch"));
+      sim::find_batch(inputs.model, *inputs.lengths, options.cluster_for_run(inputs.cluster), options.configuration(),
+                      options.strategy_for_run(options.strategy), most, progress);
   if (batch == 0) throw Infeasible("--find-batch: not even one sample a GPU fits into memory");
   options.batch = batch;
 }
@@ -53,7 +53,7 @@ void set_largest_batch(SimulateOptions& options, const RunInputs& inputs) {
 int simulate(SimulateOptions options) {
   require_distinct({options.trace, options.model, options.cluster}, {options.json, options.csv, options.timeline});
   const RunInputs inputs = read_inputs(options);
-  if (options.find_batch) set_largest_batch(options, inputs);
+  if (options.find_batch) set_largest_batch(options, inputs, progress_line("trying batch"));
   Timeline timeline(timeline_lanes(options, inputs.cluster));
   sim::Observe observe;
   if (!options.timeline.empty()) {
@@ -110,7 +110,8 @@ void add_simulate_options(CLI::App& command, SimulateOptions& options) {
       ->group(outputs_group);
 }
 
-Json simulation_json(const SimulateOptions& options, const RunInputs& inputs) {
+Json simulation_json(SimulateOptions options, const RunInputs& inputs) {
+  if (options.find_batch) set_largest_batch(options, inputs);
   return document(options, inputs, run(options, inputs));
 }
 

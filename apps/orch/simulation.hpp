@@ -22,6 +22,6 @@ struct SimulateOptions : SystemOptions {
 void add_simulate_options(CLI::App& command, SimulateOptions& options);
 
 /// Runs the simulation; the document that `orch simulate --json` writes. May be called from several threads.
-[[nodiscard]] Json simulation_json(const SimulateOptions& options, const RunInputs& inputs);
+[[nodiscard]] Json simulation_json(SimulateOptions options, const RunInputs& inputs);
 
 }  // namespace orch::apps

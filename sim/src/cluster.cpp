@@ -54,21 +54,38 @@ void merge(toml::table& base, toml::table& over) {
   }
 }
 
-/// A file with all that it extends, each first found beside the one that names it.
-TomlFile read_extended(const std::string& path, int depth) {
-  TomlFile file(path);
-  if (!file.table.contains("extends")) return file;
+/// The file that one extends, first looked for beside it; none if it extends nothing.
+std::optional<std::string> extended_file(const TomlFile& file) {
   TomlSection root = file.root();
-  if (depth > 8) root.fail("extends", "goes round in a circle, or is more than 8 files deep");
+  if (!root.has("extends")) return {};
   const std::string name = root.text("extends");
-  const auto beside = std::filesystem::path(path).parent_path() / (name + ".toml");
+  const auto beside = std::filesystem::path(file.path).parent_path() / (name + ".toml");
   std::error_code ignored;
-  const bool found = std::filesystem::is_regular_file(beside, ignored);
-  TomlFile base = read_extended(found ? beside.string() : find_file("clusters", name), depth + 1);
-  file.table.erase("extends");
-  merge(base.table, file.table);
-  base.path = path;
-  return base;
+  return std::filesystem::is_regular_file(beside, ignored) ? beside.string() : find_file("clusters", name);
+}
+
+/// A file and all that it extends, in this order.
+std::vector<TomlFile> read_chain(const std::string& path) {
+  constexpr std::size_t longest = 8;
+  std::vector<TomlFile> chain;
+  chain.emplace_back(path);
+  while (const auto next = extended_file(chain.back())) {
+    if (chain.size() > longest) {
+      chain.front().root().fail("extends", "goes round in a circle, or is more than 8 files deep");
+    }
+    chain.emplace_back(*next);
+  }
+  return chain;
+}
+
+/// A file with all that it extends.
+TomlFile read_extended(const std::string& path) {
+  std::vector<TomlFile> chain = read_chain(path);
+  TomlFile merged = std::move(chain.back());
+  for (std::size_t i = chain.size() - 1; i-- > 0;) merge(merged.table, chain[i].table);
+  merged.table.erase("extends");
+  merged.path = path;
+  return merged;
 }
 
 std::vector<Tile> read_tiles(TomlSection& section) {
@@ -163,7 +180,7 @@ void read_software(TomlSection software, Software& s) {
 }  // namespace
 
 Cluster load_cluster(const std::string& name) {
-  const TomlFile file = read_extended(find_file("clusters", name), 0);
+  const TomlFile file = read_extended(find_file("clusters", name));
   TomlSection root = file.root();
   Cluster c;
   c.name = root.text("name");
@@ -175,6 +192,12 @@ Cluster load_cluster(const std::string& name) {
   read_software(root.section("software"), c.software);
   root.done();
   return c;
+}
+
+std::vector<std::string> cluster_files(const std::string& name) {
+  std::vector<std::string> paths;
+  for (const TomlFile& file : read_chain(find_file("clusters", name))) paths.push_back(file.path);
+  return paths;
 }
 
 }  // namespace orch::sim

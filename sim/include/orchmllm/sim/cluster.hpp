@@ -123,5 +123,7 @@ struct Cluster {
 
 /// `name` is a path or the name of a shipped file. Throws InvalidInput as FILE:LINE.
 [[nodiscard]] Cluster load_cluster(const std::string& name);
+/// The file and all that it extends.
+[[nodiscard]] std::vector<std::string> cluster_files(const std::string& name);
 
 }  // namespace orch::sim
