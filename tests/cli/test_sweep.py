@@ -140,7 +140,7 @@ seed = [1, 2, 3, 4, 5, 6]
         self.assertEqual(row["status"], "oom" if result.returncode == 3 else "ok")
         self.assertEqual(row["trace.hash"], one["trace"]["hash"])
         self.assertEqual(row["imbalance.llm"], one["imbalance"]["llm"])
-        self.assertEqual(row["peak_memory.states"], one["peak_memory"]["states"])
+        self.assertEqual(row["peak_memory.parameters"], one["peak_memory"]["parameters"])
         for key, value in one.items():
             if not isinstance(value, (dict, list)) and key != "schema":
                 self.assertEqual(row[key], value, key)
