@@ -36,6 +36,18 @@ Curve read_curve(TomlSection& section, const char* x_key, const char* y_key, dou
   return curve;
 }
 
+/// All keys are absent, or the switches are described at least by how many nodes they serve.
+void read_leaves(TomlSection& links, Cluster& c) {
+  for (const char* key : {"rails", "oversubscription"}) {
+    if (links.has(key) && !links.has("nodes_per_leaf")) links.fail(key, "needs nodes_per_leaf beside it");
+  }
+  if (!links.has("nodes_per_leaf")) return;
+  c.nodes_per_leaf = links.integer32("nodes_per_leaf", 1, 1U << 20U);
+  if (links.has("rails")) c.rails = links.integer32("rails", 1, c.gpus_per_node);
+  c.oversubscription = links.number("oversubscription", 0, any, 1);
+  if (c.oversubscription < 1) links.fail("oversubscription", "must be at least 1, a non-blocking fabric");
+}
+
 }  // namespace
 
 Cluster load_cluster(const std::string& name) {
@@ -80,6 +92,7 @@ Cluster load_cluster(const std::string& name) {
   c.network_hop_seconds = micro * links.number("network_hop_us", 0, any);
   c.exchange_base_seconds = micro * links.number("exchange_base_us", 0, any);
   c.exchange_peer_seconds = micro * links.number("exchange_peer_us", 0, any);
+  read_leaves(links, c);
   links.done();
 
   TomlSection software = root.section("software");

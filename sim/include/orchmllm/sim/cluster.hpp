@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "orchmllm/exchange/link_traffic.hpp"
+#include "orchmllm/placement/topology.hpp"
 
 namespace orch::sim {
 
@@ -52,6 +53,14 @@ struct Cluster {
   double exchange_peer_seconds = 0;  ///< per peer of a rank
   [[nodiscard]] LinkRates exchange_rates() const {
     return {{nvlink_bandwidth, nic_bandwidth}, exchange_base_seconds, exchange_peer_seconds};
+  }
+
+  // leaf switches between NICs and spine
+  std::uint32_t nodes_per_leaf = 0;  ///< nodes whose NICs share leaf switches; 0: all of them
+  std::uint32_t rails = 0;           ///< leaf switches that a node's NICs are spread over; 0: one for each
+  double oversubscription = 1;       ///< NIC bandwidth of a leaf switch over its bandwidth to the spine
+  [[nodiscard]] Topology topology(std::uint32_t ranks) const {
+    return uniform_topology(ranks, gpus_per_node, {.rails = rails, .nodes_per_leaf = nodes_per_leaf});
   }
 
   // training software

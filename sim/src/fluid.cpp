@@ -1,0 +1,363 @@
+#include "orchmllm/sim/fluid.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "orchmllm/base/error.hpp"
+#include "orchmllm/base/hash.hpp"
+
+namespace orch::sim {
+
+namespace {
+
+constexpr double giga = 1e9;  // bytes/s are bytes per nanosecond times this
+
+/// Links whose levels differ by less fill up together: rounding must not split one instant into many.
+constexpr double tie = 1 + 1e-9;
+
+bool positive(double value) { return value > 0 && std::isfinite(value); }
+
+std::uint64_t key_of(const Flow& flow) {
+  Fingerprint print;
+  print.add(std::bit_cast<std::uint64_t>(flow.cap));
+  for (const LinkUse& use : flow.path) print.add(use.link).add(std::bit_cast<std::uint64_t>(use.weight));
+  return print.value();
+}
+
+}  // namespace
+
+LinkId FluidNetwork::add_link(double bytes_per_second) {
+  if (!positive(bytes_per_second)) {
+    throw InvalidInput(fmt::format("a link of {} bytes/s, must be positive", bytes_per_second));
+  }
+  links_.emplace_back().capacity = bytes_per_second / giga;
+  carried_.push_back(0);
+  classes_on_.emplace_back();
+  return static_cast<LinkId>(links_.size() - 1);
+}
+
+// --- flows start and end ----------------------------------------------------------------------------------------
+
+FlowId FluidNetwork::start(Nanoseconds at, const Flow& flow) {
+  if (at < now_) throw InvalidInput(fmt::format("a flow starts at {} ns, but it is {} ns already", at, now_));
+  if (!(flow.volume >= 0) || !std::isfinite(flow.volume)) {
+    throw InvalidInput(fmt::format("a flow of {} bytes, must be at least 0", flow.volume));
+  }
+  if (flow.path.empty()) throw InvalidInput("a flow needs at least one link");
+  for (const LinkUse& use : flow.path) {
+    if (use.link >= links_.size()) throw InvalidInput(fmt::format("a flow over link {} of {}", use.link, links_.size()));
+    if (!positive(use.weight)) throw InvalidInput(fmt::format("a flow's weight {}, must be positive", use.weight));
+  }
+  if (!(flow.cap > 0)) throw InvalidInput(fmt::format("a flow's cap {}, must be positive", flow.cap));
+
+  const auto id = static_cast<FlowId>(class_of_flow_.size());
+  class_of_flow_.push_back(no_class);
+  const ClassId of = class_of(flow);
+  const Member member{0, id, flow.volume, flow.linger};
+  if (at == now_) {
+    begin(of, member);
+  } else {
+    ++classes_[of].waiting;
+    starts_.push({at, of, member});
+  }
+  return id;
+}
+
+FluidNetwork::ClassId FluidNetwork::class_of(const Flow& flow) {
+  const std::uint64_t key = key_of(flow);
+  const double cap = flow.cap / giga;
+  const auto [begin, end] = by_key_.equal_range(key);
+  for (auto it = begin; it != end; ++it) {
+    if (classes_[it->second].cap == cap && std::ranges::equal(path(it->second), flow.path)) return it->second;
+  }
+  const auto length = static_cast<std::uint32_t>(flow.path.size());
+  std::vector<ClassId>& free = free_[length];
+  if (free.empty()) {
+    free.push_back(static_cast<ClassId>(classes_.size()));
+    classes_.emplace_back();
+    marks_.push_back({.path = static_cast<std::uint32_t>(paths_.size()), .length = length});
+    paths_.resize(paths_.size() + length);
+    services_.emplace_back();
+    level_.push_back(0);
+  }
+  const ClassId of = free.back();
+  free.pop_back();
+  std::ranges::copy(flow.path, paths_.begin() + marks_[of].path);
+  classes_[of].cap = cap;
+  classes_[of].key = key;
+  by_key_.emplace(key, of);
+  return of;
+}
+
+void FluidNetwork::begin(ClassId of, Member member) {
+  Class& group = classes_[of];
+  Service& service = services_[of];
+  if (!group.listed) {
+    for (const LinkUse& use : path(of)) classes_on_[use.link].push_back(of);
+    group.listed = true;
+    service.rate = 0;
+  }
+  serve(service);
+  if (group.members.empty()) service.served = 0;
+  member.target = service.served + member.volume;
+  group.members.push_back(member);
+  std::push_heap(group.members.begin(), group.members.end(), std::greater<>());
+  ++marks_[of].members;
+  service.target = group.members.front().target;
+  service.ends = never;  // known after the filling
+  class_of_flow_[member.flow] = of;
+  change(of, now_);
+}
+
+void FluidNetwork::end_members(ClassId of, std::vector<Completion>& ended) {
+  Class& group = classes_[of];
+  Service& service = services_[of];
+  Nanoseconds due = never;
+  while (service.ends <= now_) {
+    std::pop_heap(group.members.begin(), group.members.end(), std::greater<>());
+    const Member member = group.members.back();
+    group.members.pop_back();
+    --marks_[of].members;
+    for (const LinkUse& use : path(of)) carried_[use.link] += member.volume * use.weight;
+    class_of_flow_[member.flow] = no_class;
+    ended.push_back({now_, member.flow});
+    due = std::min(due, now_ + member.linger);
+    service.ends = never;
+    if (group.members.empty()) break;
+    service.target = group.members.front().target;
+    service.ends = end_of(service);
+  }
+  if (service.ends != never) {
+    ends_.push_back({service.ends, of});
+    std::push_heap(ends_.begin(), ends_.end(), std::greater<>());
+  }
+  change(of, due);
+}
+
+void FluidNetwork::change(ClassId of, Nanoseconds due) {
+  Class& group = classes_[of];
+  if (group.due == never) changed_.push_back(of);
+  group.due = std::min(group.due, due);
+  next_due_ = std::min(next_due_, group.due);
+}
+
+void FluidNetwork::serve(Service& service) const {
+  service.served += service.rate * static_cast<double>(now_ - service.since);
+  service.since = now_;
+}
+
+/// Computed afresh from what was served at the last change of rate, so that nothing adds up.
+Nanoseconds FluidNetwork::end_of(const Service& service) {
+  const double wait = std::ceil(std::max(service.target - service.served, 0.0) / service.rate);
+  if (!(wait < 1e18)) {
+    throw InvalidInput(fmt::format("a flow at {} bytes/s takes longer than can be simulated", service.rate * giga));
+  }
+  return service.since + static_cast<Nanoseconds>(wait);
+}
+
+// --- time -------------------------------------------------------------------------------------------------------
+
+std::optional<Nanoseconds> FluidNetwork::next_event() {
+  fill_if_due();
+  while (!ends_.empty() && outdated(ends_.front())) {
+    std::pop_heap(ends_.begin(), ends_.end(), std::greater<>());
+    ends_.pop_back();
+  }
+  Nanoseconds next = next_due_;
+  if (!ends_.empty()) next = std::min(next, ends_.front().at);
+  if (!starts_.empty()) next = std::min(next, starts_.top().at);
+  if (next == never) return std::nullopt;
+  return next;
+}
+
+std::vector<Completion> FluidNetwork::advance(Nanoseconds to) {
+  if (to < now_) throw InvalidInput(fmt::format("back to {} ns, but it is {} ns already", to, now_));
+  std::vector<Completion> ended;
+  happen(ended);
+  while (now_ < to) {
+    now_ = std::min(next_event().value_or(never), to);
+    happen(ended);
+  }
+  return ended;
+}
+
+/// Ends, then starts of the instant.
+void FluidNetwork::happen(std::vector<Completion>& ended) {
+  const auto before = static_cast<std::ptrdiff_t>(ended.size());
+  while (!ends_.empty() && ends_.front().at <= now_) {
+    const End end = ends_.front();
+    std::pop_heap(ends_.begin(), ends_.end(), std::greater<>());
+    ends_.pop_back();
+    if (!outdated(end)) end_members(end.of, ended);
+  }
+  std::sort(ended.begin() + before, ended.end(), [](const auto& a, const auto& b) { return a.flow < b.flow; });
+  while (!starts_.empty() && starts_.top().at <= now_) {
+    const Start start = starts_.top();
+    starts_.pop();
+    --classes_[start.of].waiting;
+    begin(start.of, start.member);
+  }
+}
+
+double FluidNetwork::rate(FlowId flow) {
+  fill_if_due();
+  const ClassId of = class_of_flow_.at(flow);
+  return of == no_class ? 0 : services_[of].rate * giga;
+}
+
+// --- rates ------------------------------------------------------------------------------------------------------
+
+void FluidNetwork::fill_if_due() {
+  if (next_due_ > now_) return;
+  ++fillings_;
+  reached_links_.clear();
+  reached_classes_.clear();
+  for (const ClassId of : changed_) {
+    if (classes_[of].due > now_) continue;
+    for (const LinkUse& use : path(of)) reach(use.link);
+  }
+  reach_connected();
+  fill();
+  apply_rates();
+  forget_changes();
+}
+
+void FluidNetwork::reach(LinkId id) {
+  Link& link = links_[id];
+  if (link.filling == fillings_) return;
+  link.filling = fillings_;
+  link.left = link.capacity;
+  link.weight = 0;
+  link.growing = 0;
+  reached_links_.push_back(id);
+}
+
+/// Everything that shares links with what is reached. Links forget the classes that have ended.
+void FluidNetwork::reach_connected() {
+  for (std::size_t i = 0; i < reached_links_.size(); ++i) {
+    std::erase_if(classes_on_[reached_links_[i]], [&](ClassId of) {
+      Mark& mark = marks_[of];
+      if (mark.filling == fillings_) return mark.members == 0;
+      mark.filling = fillings_;
+      for (const LinkUse& use : path(of)) {
+        reach(use.link);
+        links_[use.link].weight += mark.members * use.weight;
+        links_[use.link].growing += mark.members > 0 ? 1 : 0;
+      }
+      if (mark.members == 0) return true;
+      level_[of] = 0;
+      reached_classes_.push_back(of);
+      return false;
+    });
+  }
+}
+
+/// Progressive filling: raises all flows alike, link after link becomes full.
+void FluidNetwork::fill() {
+  lowest_.clear();
+  for (const LinkId link : reached_links_) {
+    if (links_[link].growing > 0) lowest_.push_back({links_[link].left / links_[link].weight, link});
+  }
+  std::make_heap(lowest_.begin(), lowest_.end(), std::greater<>());
+  capped_.clear();
+  for (const ClassId of : reached_classes_) {
+    if (std::isfinite(classes_[of].cap)) capped_.push_back(of);
+  }
+  std::stable_sort(capped_.begin(), capped_.end(),
+                   [&](ClassId a, ClassId b) { return classes_[a].cap < classes_[b].cap; });
+  growing_ = reached_classes_.size();
+  auto capped = capped_.begin();
+  double level = 0;
+  while (growing_ > 0) {
+    double next = find_lowest() ? lowest_.front().level : std::numeric_limits<double>::infinity();
+    if (capped != capped_.end()) next = std::min(next, classes_[*capped].cap);
+    level = std::max(level, next);
+    full_.clear();
+    while (find_lowest() && lowest_.front().level <= level * tie) {
+      full_.push_back(lowest_.front().link);
+      std::pop_heap(lowest_.begin(), lowest_.end(), std::greater<>());
+      lowest_.pop_back();
+    }
+    for (; capped != capped_.end() && classes_[*capped].cap <= level * tie; ++capped) stop(*capped, level);
+    for (const LinkId link : full_) {
+      for (const ClassId of : classes_on_[link]) stop(of, level);
+    }
+  }
+}
+
+/// Brings a link with the lowest level to the top. Stopped flows only raise the levels of links that are not full, so
+/// the top is lowest once its own level is up to date.
+bool FluidNetwork::find_lowest() {
+  while (!lowest_.empty()) {
+    const Full top = lowest_.front();
+    const Link& link = links_[top.link];
+    const double level = link.left / link.weight;
+    if (link.growing > 0 && !(level > top.level)) return true;
+    std::pop_heap(lowest_.begin(), lowest_.end(), std::greater<>());
+    if (link.growing == 0) {
+      lowest_.pop_back();
+      continue;
+    }
+    lowest_.back().level = level;
+    std::push_heap(lowest_.begin(), lowest_.end(), std::greater<>());
+  }
+  return false;
+}
+
+void FluidNetwork::stop(ClassId of, double level) {
+  if (level_[of] > 0) return;
+  level_[of] = level;
+  --growing_;
+  const double members = marks_[of].members;
+  for (const LinkUse& use : path(of)) {
+    Link& link = links_[use.link];
+    link.left -= members * use.weight * level;
+    link.weight -= members * use.weight;
+    --link.growing;
+  }
+}
+
+void FluidNetwork::apply_rates() {
+  const std::size_t before = ends_.size();
+  for (const ClassId of : reached_classes_) {
+    Service& service = services_[of];
+    if (service.rate == level_[of] && service.ends != never) continue;
+    serve(service);
+    service.rate = level_[of];
+    service.ends = end_of(service);
+    ends_.push_back({service.ends, of});
+  }
+  if (ends_.size() - before > before / 8 || ends_.size() > 4 * classes_.size()) {
+    std::erase_if(ends_, [&](const End& end) { return outdated(end); });
+    std::make_heap(ends_.begin(), ends_.end(), std::greater<>());
+  } else {
+    for (std::size_t size = before + 1; size <= ends_.size(); ++size) {
+      std::push_heap(ends_.begin(), ends_.begin() + static_cast<std::ptrdiff_t>(size), std::greater<>());
+    }
+  }
+}
+
+/// The changes that this filling has reached.
+void FluidNetwork::forget_changes() {
+  next_due_ = never;
+  std::erase_if(changed_, [&](ClassId of) {
+    Class& group = classes_[of];
+    if (marks_[of].filling != fillings_) {
+      next_due_ = std::min(next_due_, group.due);
+      return false;
+    }
+    group.due = never;
+    if (!group.members.empty()) return true;
+    group.listed = false;
+    if (group.waiting > 0) return true;
+    const auto [begin, end] = by_key_.equal_range(group.key);
+    by_key_.erase(std::find_if(begin, end, [&](const auto& known) { return known.second == of; }));
+    free_[marks_[of].length].push_back(of);
+    return true;
+  });
+}
+
+}  // namespace orch::sim
