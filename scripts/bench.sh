@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs the benchmarks and writes bench/results:  scripts/bench.sh [balance|microbatch|movement|placement|split|step|trace|method|solvers ...]
+# Runs the benchmarks and writes bench/results:  scripts/bench.sh [balance|fluid|microbatch|movement|placement|split|step|trace|method|solvers ...]
 # Medians of repetitions; ratios are computed between benchmarks of one run (scripts/bench_report.py).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=("$@")
-[ ${#what[@]} -gt 0 ] || what=(balance microbatch movement placement split step trace method solvers)
+[ ${#what[@]} -gt 0 ] || what=(balance fluid microbatch movement placement split step trace method solvers)
 scripts/build.sh bench >/dev/null
 for name in "${what[@]}"; do
   if [ "$name" = solvers ]; then

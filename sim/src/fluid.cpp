@@ -48,10 +48,13 @@ FlowId FluidNetwork::start(Nanoseconds at, const Flow& flow) {
   }
   if (flow.path.empty()) throw InvalidInput("a flow needs at least one link");
   for (const LinkUse& use : flow.path) {
-    if (use.link >= links_.size()) throw InvalidInput(fmt::format("a flow over link {} of {}", use.link, links_.size()));
-    if (!positive(use.weight)) throw InvalidInput(fmt::format("a flow's weight {}, must be positive", use.weight));
+    if (use.link >= links_.size())
+      throw InvalidInput(fmt::format("a flow over link {} of {}", use.link, links_.size()));
+    if (!(use.weight >= 1e-3 && use.weight <= 1e3)) {  // sums of them must not lose the small ones
+      throw InvalidInput(fmt::format("a flow's weight of {}, must be 0.001 to 1000", use.weight));
+    }
   }
-  if (!(flow.cap > 0)) throw InvalidInput(fmt::format("a flow's cap {}, must be positive", flow.cap));
+  if (!(flow.cap > 0)) throw InvalidInput(fmt::format("a flow's cap of {} bytes/s, must be positive", flow.cap));
 
   const auto id = static_cast<FlowId>(class_of_flow_.size());
   class_of_flow_.push_back(no_class);
@@ -245,7 +248,7 @@ void FluidNetwork::reach_connected() {
       for (const LinkUse& use : path(of)) {
         reach(use.link);
         links_[use.link].weight += mark.members * use.weight;
-        links_[use.link].growing += mark.members > 0 ? 1 : 0;
+        links_[use.link].growing += mark.members > 0 ? 1U : 0U;
       }
       if (mark.members == 0) return true;
       level_[of] = 0;

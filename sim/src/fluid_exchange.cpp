@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <array>
 
-#include "orchmllm/exchange/link_traffic.hpp"
-
 namespace orch::sim {
+
+namespace {
+
+bool travels(const Message& message) { return message.from != message.to && message.bytes > 0; }
+
+}  // namespace
 
 std::vector<Message> messages(const ExchangePlan& plan) {
   std::vector<Message> result;
@@ -15,17 +19,29 @@ std::vector<Message> messages(const ExchangePlan& plan) {
   return result;
 }
 
-namespace {
+std::vector<Nanoseconds> setup_times(std::span<const Message> messages, const Topology& topology,
+                                     const LinkRates& rates) {
+  const auto kind = [&](const Message& message) {
+    return static_cast<std::size_t>(link_between(message.from, message.to, topology));
+  };
+  std::vector<std::array<std::uint32_t, 2>> peers(topology.ranks());  // rank → ranks that it sends to, by Link
+  for (const Message& message : messages) {
+    if (travels(message)) ++peers[message.from][kind(message)];
+  }
+  std::vector<Nanoseconds> setup;
+  for (const Message& message : messages) {
+    const std::uint32_t most_peers = std::max(peers[message.from][kind(message)], peers[message.to][kind(message)]);
+    setup.push_back(to_nanoseconds(rates.base_seconds + most_peers * rates.peer_seconds));
+  }
+  return setup;
+}
 
-bool travels(const Message& message) { return message.from != message.to && message.bytes > 0; }
-
-/// Of the link that is busy longest, without latencies.
-Nanoseconds busiest_link(std::span<const Message> messages, const Fabric& fabric) {
+Nanoseconds busiest_link_time(std::span<const Message> messages, const Fabric& fabric) {
   std::vector<double> bytes(fabric.bandwidth().size(), 0);
   for (const Message& message : messages) {
     if (!travels(message)) continue;
     for (const LinkUse& use : fabric.path(message.from, message.to)) {
-      bytes[use.link] += static_cast<double>(message.bytes) * use.weight;
+      bytes[use.link] += static_cast<double>(message.bytes);
     }
   }
   double longest = 0;
@@ -35,36 +51,26 @@ Nanoseconds busiest_link(std::span<const Message> messages, const Fabric& fabric
   return to_nanoseconds(longest);
 }
 
-}  // namespace
-
 PlayedExchange play_exchange(std::span<const Message> messages, const Fabric& fabric, const LinkRates& rates,
                              double tolerance) {
-  const Topology& topology = fabric.topology();
-  const auto linger =
-      static_cast<Nanoseconds>(tolerance * static_cast<double>(busiest_link(messages, fabric)));
-  std::vector<std::array<std::uint32_t, 2>> peers(topology.ranks());  // that a rank sends to, by Link
-  for (const Message& message : messages) {
-    if (travels(message)) ++peers[message.from][static_cast<std::size_t>(link_between(message.from, message.to, topology))];
-  }
-
+  const std::vector<Nanoseconds> setup = setup_times(messages, fabric.topology(), rates);
+  const auto linger = static_cast<Nanoseconds>(tolerance * static_cast<double>(busiest_link_time(messages, fabric)));
   FluidNetwork network = fabric.network();
   std::vector<Message> of_flow;
-  for (const Message& message : messages) {
-    if (!travels(message)) continue;
-    const auto link = static_cast<std::size_t>(link_between(message.from, message.to, topology));
-    const std::uint32_t most_peers = std::max(peers[message.from][link], peers[message.to][link]);
-    const Nanoseconds start = to_nanoseconds(rates.base_seconds + most_peers * rates.peer_seconds);
-    const std::vector<LinkUse> path = fabric.path(message.from, message.to);
-    network.start(start, {.volume = static_cast<double>(message.bytes), .path = path, .linger = linger});
-    of_flow.push_back(message);
+  for (std::size_t m = 0; m < messages.size(); ++m) {
+    if (!travels(messages[m])) continue;
+    const std::vector<LinkUse> path = fabric.path(messages[m].from, messages[m].to);
+    (void)network.start(setup[m], {.volume = static_cast<double>(messages[m].bytes), .path = path, .linger = linger});
+    of_flow.push_back(messages[m]);
   }
 
   PlayedExchange played;
-  played.finish.assign(topology.ranks(), 0);
+  played.finish.assign(fabric.topology().ranks(), 0);
   while (const auto next = network.next_event()) {
-    for (const Completion& completion : network.advance(*next)) {
-      const Message& message = of_flow[completion.flow];
-      played.finish[message.from] = played.finish[message.to] = played.makespan = completion.time;
+    for (const Completion& end : network.advance(*next)) {
+      played.finish[of_flow[end.flow].from] = end.time;
+      played.finish[of_flow[end.flow].to] = end.time;
+      played.makespan = end.time;
     }
   }
   for (LinkId link = 0; link < network.links(); ++link) played.carried.push_back(network.carried(link));

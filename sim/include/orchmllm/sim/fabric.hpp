@@ -2,12 +2,11 @@
 // spine.
 //
 // Every rank has a port of its node's NVSwitch and a NIC, each with a link out and a link in. NIC i of a node is
-// attached to leaf switch (i mod rails) of the node's group of `nodes_per_leaf` nodes: rails = 1 puts all NICs of a node
-// on one leaf, one rail a GPU is the rail-optimised fabric. A leaf has links up to the spine and down from it, each with
-// the bandwidth of the attached NICs over the oversubscription; without oversubscription these can never be the
-// narrowest links of any traffic, and are left out. The spine itself is non-blocking, and messages spread evenly over
-// it.
-// Units: bytes/s. Complexity: O(ranks) to build, O(1) for a path, O(n log n) for a ring of n.
+// attached to leaf switch (i mod rails) of the node's group of `nodes_per_leaf` nodes: rails = 1 puts all NICs of a
+// node on one leaf, one rail a GPU is the rail-optimised fabric. A leaf has links up to the spine and down from it,
+// each with the bandwidth of the attached NICs over the oversubscription; without oversubscription these can never be
+// the narrowest links of any traffic, and are left out. The spine itself is non-blocking, and messages spread evenly
+// over it. Units: bytes/s. Complexity: O(ranks) to build, O(1) for a path, O(n log n) for a ring of n.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

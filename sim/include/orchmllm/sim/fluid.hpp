@@ -1,17 +1,17 @@
 // Fluid flows over shared links: every flow has a rate, and the rates are max-min fair at every instant.
 //
-// A flow carries a volume over a list of links; on each it puts `weight` bytes per byte of its own. Rates follow
+// A flow carries a volume over a path of links; on each it puts `weight` bytes per byte of its own. Rates come from
 // progressive filling (Bertsekas and Gallager, Data Networks, section 6.5.2): all flows grow alike until a link is full
 // or a flow is at its cap; what is stopped keeps its rate, the others grow on. So no flow can gain without taking from
-// one that is no faster. Rates change only when flows start or end; all starts and ends of an instant are one change,
+// one that is no faster. Rates change only when flows start or end. All starts and ends of an instant are one change,
 // and only what is connected with them through shared links is filled anew.
-// Many flows that end at many instants cost many fillings. Flows may therefore leave their share unused for a time
-// (`linger`): the first filling that falls due serves all that ended meanwhile. Links are never overfull by that, what
-// follows is late by about the time that shares lie idle. Without linger rates are exact.
+// Many flows that end at many instants cost many fillings. The share of a flow may therefore stay unused for a time
+// after its end (`linger`); the next filling there deals out all that was left. No link is ever overfull by that; what
+// follows is late by the time for which shares lie idle. Without linger the rates are exact.
 // Time is in integer nanoseconds. A flow ends at the first whole nanosecond by which its volume is through.
-// Complexity: a filling is O(C + L log L + paths) for C classes (flows of one path and cap) and L links that are
-// connected with the change, paths = the sum of the classes' path lengths; a flow's start and end add O(path + log
-// flows). Guarantee: the same calls give the same times and rates, bit for bit.
+// Complexity: flows of one path and cap are one class. A filling is O(paths + L log L + E) for the L links that are
+// connected with the change, the sum of their classes' path lengths, and the E ends that are pending anywhere; a
+// flow's start and end are O(path + log flows). Guarantee: the same calls give the same times and rates, bit for bit.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -35,16 +35,16 @@ using FlowId = std::uint32_t;
 
 struct LinkUse {
   LinkId link = 0;
-  double weight = 1;  ///< bytes on the link for each byte of the flow
+  double weight = 1;  ///< bytes on the link for each byte of the flow, 0.001 to 1000
 
   friend bool operator==(const LinkUse&, const LinkUse&) = default;
 };
 
 struct Flow {
   double volume = 0;  ///< bytes
-  std::span<const LinkUse> path;
+  std::span<const LinkUse> path{};
   double cap = std::numeric_limits<double>::infinity();  ///< bytes/s
-  Nanoseconds linger = 0;  ///< its share of the links may lie unused for so long after its end
+  Nanoseconds linger = 0;  ///< its share of the links may stay unused for so long after its end
 };
 
 struct Completion {
@@ -54,22 +54,23 @@ struct Completion {
   friend bool operator==(const Completion&, const Completion&) = default;
 };
 
-/// Time moves on with `advance`, from one `next_event` to the next or in smaller steps.
+/// Inside a discrete-event loop: `advance` to the instant, `start` what starts then, ask for the `next_event`.
 class FluidNetwork {
  public:
   /// Throws InvalidInput unless the bandwidth is positive and finite.
   LinkId add_link(double bytes_per_second);
 
-  /// Flows are numbered from 0 in the order of these calls. Throws InvalidInput for a time before `now`, a volume that
-  /// is no finite number of at least 0, an empty path, a link that does not exist, a weight or cap that is not
-  /// positive.
+  /// Flows are numbered from 0 in the order of these calls; `at` is now or later. Throws InvalidInput for a time in the
+  /// past, a volume that is no finite number of at least 0, an empty path, an unknown link, a weight out of range, a
+  /// cap that is not positive.
   FlowId start(Nanoseconds at, const Flow& flow);
 
-  /// When something happens next: a flow starts or ends, or shares that lie idle are dealt out. None if all is quiet.
-  /// Asking closes the instant `now`: what starts at it later is filled in separately.
+  /// When something happens next: a flow starts or ends, or idle shares are dealt out. None if all is quiet. The
+  /// changes up to `now` are filled in by this, so ask when all flows of an instant have been started.
   [[nodiscard]] std::optional<Nanoseconds> next_event();
 
-  /// Flows that end by `to`, by time, then number. Throws InvalidInput if `to` is in the past.
+  /// Flows that end by `to`, by time, then number. Throws InvalidInput if `to` is in the past, or a flow is so slow
+  /// that it would end after 30 years.
   std::vector<Completion> advance(Nanoseconds to);
 
   [[nodiscard]] Nanoseconds now() const { return now_; }
@@ -98,16 +99,16 @@ class FluidNetwork {
 
   /// Flows of one path and cap have one rate. What a filling reads of every class is kept small and apart.
   struct Class {
-    bool listed = false;        ///< its links know it
-    std::uint32_t waiting = 0;  ///< flows that start later
-    double cap = 0;             ///< bytes per nanosecond
-    std::uint64_t key = 0;      ///< of path and cap
-    Nanoseconds due = never;    ///< when its change must be filled in
+    bool listed = false;          ///< its links know it
+    std::uint32_t waiting = 0;    ///< flows that start later
+    double cap = 0;               ///< bytes per nanosecond
+    std::uint64_t key = 0;        ///< of path and cap
+    Nanoseconds due = never;      ///< when its change must be filled in
     std::vector<Member> members;  ///< heap, first end on top
   };
   struct Service {
-    double rate = 0;           ///< bytes per nanosecond
-    double served = 0;         ///< bytes that a member since the beginning has had until `since`
+    double rate = 0;    ///< bytes per nanosecond
+    double served = 0;  ///< bytes that a member since the beginning has had until `since`
     Nanoseconds since = 0;
     double target = 0;         ///< of the first member
     Nanoseconds ends = never;  ///< of the first member
@@ -175,7 +176,7 @@ class FluidNetwork {
 
   Nanoseconds now_ = 0;
   std::vector<Link> links_;
-  std::vector<double> carried_;                  ///< link → bytes
+  std::vector<double> carried_;                   ///< link → bytes
   std::vector<std::vector<ClassId>> classes_on_;  ///< link → classes, also those that ended since its last filling
   std::vector<Class> classes_;
   std::vector<Service> services_;  ///< by class
@@ -197,7 +198,7 @@ class FluidNetwork {
   std::vector<ClassId> capped_;  ///< of the reached classes, by cap
   std::vector<Full> lowest_;     ///< heap of the reached links; a level may have risen since
   std::vector<LinkId> full_;
-  std::size_t growing_ = 0;      ///< classes
+  std::size_t growing_ = 0;  ///< classes
 };
 
 }  // namespace orch::sim

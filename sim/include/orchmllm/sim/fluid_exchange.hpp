@@ -2,10 +2,11 @@
 //
 // A message starts when both of its ends have set up theirs: base time + per-peer time · the larger number of peers of
 // the two, on the kind of link that carries it (exchange/link_traffic.hpp). From then on it is a fluid flow. So no rank
-// is ready before the endpoint model says, and the slowest later where messages meet on a busy receiver or a leaf
-// switch. Local copies are not counted.
-// With a tolerance, the share of a message that has ended may lie idle for that part of the busiest link's time: the
-// rates are recomputed a few times 1 / tolerance times instead of once a message. 0 is exact.
+// is ready before the endpoint model says so; it is later where messages meet at a busy rank or leaf switch. Messages
+// to oneself are not counted.
+// Thousands of messages that end one by one would need as many fillings. Shares of ended messages therefore linger for
+// `tolerance` of the busiest link's time: about 1 / tolerance fillings, and an end that is later by up to about 1.5
+// tolerances. 0 is exact.
 // Units: bytes, nanoseconds. Complexity: O(fillings · messages).
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -27,20 +28,27 @@ struct Message {
   std::uint64_t bytes = 0;
 };
 
+/// One message for each transfer, whatever fields it carries.
+[[nodiscard]] std::vector<Message> messages(const ExchangePlan& plan);
+
+/// message → from the exchange's begin until it starts.
+[[nodiscard]] std::vector<Nanoseconds> setup_times(std::span<const Message> messages, const Topology& topology,
+                                                   const LinkRates& rates);
+
+/// How long the messages keep the busiest link busy, at least.
+[[nodiscard]] Nanoseconds busiest_link_time(std::span<const Message> messages, const Fabric& fabric);
+
 struct PlayedExchange {
   std::vector<Nanoseconds> finish;  ///< rank → end of the last message that it sends or receives; 0 without any
   Nanoseconds makespan = 0;
-  std::vector<double> carried;      ///< link → bytes
-  std::uint64_t fillings = 0;       ///< recomputations of rates
+  std::vector<double> carried;  ///< link → bytes
+  std::uint64_t fillings = 0;   ///< how often rates were recomputed
 };
 
-inline constexpr double exchange_tolerance = 1.0 / 256;
+inline constexpr double exchange_tolerance = 1.0 / 128;
 
 /// At most one message for each pair of ranks.
 [[nodiscard]] PlayedExchange play_exchange(std::span<const Message> messages, const Fabric& fabric,
                                            const LinkRates& rates, double tolerance = exchange_tolerance);
-
-/// One message for each transfer, whatever fields it carries.
-[[nodiscard]] std::vector<Message> messages(const ExchangePlan& plan);
 
 }  // namespace orch::sim
