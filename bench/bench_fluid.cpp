@@ -2,7 +2,7 @@
 //
 // Arguments: ranks; peers that each rank sends to (all others, or random ones); oversubscription of leaf switches of 32
 // nodes and 8 rails, 1 = non-blocking. Messages of 1 byte to 2 MB, all different, so that nearly every one ends at an
-// instant of its own. items_per_second = ended flows. Counters: fillings = recomputations of rates; late = end of the
+// instant of its own. items_per_second = ended flows. Counters: fillings = of everything connected; late = end of the
 // exchange over the exact one − 1, where that is quick to compute; over_endpoint = the same over the endpoint model's.
 // EOF_FIGURES
 //

@@ -15,8 +15,8 @@ namespace {
 
 constexpr double giga = 1e9;  // bytes/s are bytes per nanosecond times this
 
-/// Links whose levels differ by less fill up together: rounding must not split one instant into many.
-constexpr double tie = 1 + 1e-9;
+/// On links of more classes a share that stays idle is small, and the others are many.
+constexpr std::size_t crowd = 64;
 
 bool positive(double value) { return value > 0 && std::isfinite(value); }
 
@@ -34,8 +34,6 @@ LinkId FluidNetwork::add_link(double bytes_per_second) {
     throw InvalidInput(fmt::format("a link of {} bytes/s, must be positive", bytes_per_second));
   }
   links_.emplace_back().capacity = bytes_per_second / giga;
-  carried_.push_back(0);
-  classes_on_.emplace_back();
   return static_cast<LinkId>(links_.size() - 1);
 }
 
@@ -69,7 +67,7 @@ FlowId FluidNetwork::start(Nanoseconds at, const Flow& flow) {
   return id;
 }
 
-FluidNetwork::ClassId FluidNetwork::class_of(const Flow& flow) {
+ClassId FluidNetwork::class_of(const Flow& flow) {
   const std::uint64_t key = key_of(flow);
   const double cap = flow.cap / giga;
   const auto [begin, end] = by_key_.equal_range(key);
@@ -80,15 +78,14 @@ FluidNetwork::ClassId FluidNetwork::class_of(const Flow& flow) {
   std::vector<ClassId>& free = free_[length];
   if (free.empty()) {
     free.push_back(static_cast<ClassId>(classes_.size()));
-    classes_.emplace_back();
-    marks_.push_back({.path = static_cast<std::uint32_t>(paths_.size()), .length = length});
+    classes_.emplace_back().path = static_cast<std::uint32_t>(paths_.size());
+    classes_.back().length = length;
     paths_.resize(paths_.size() + length);
     services_.emplace_back();
-    level_.push_back(0);
   }
   const ClassId of = free.back();
   free.pop_back();
-  std::ranges::copy(flow.path, paths_.begin() + marks_[of].path);
+  std::ranges::copy(flow.path, paths_.begin() + classes_[of].path);
   classes_[of].cap = cap;
   classes_[of].key = key;
   by_key_.emplace(key, of);
@@ -99,7 +96,7 @@ void FluidNetwork::begin(ClassId of, Member member) {
   Class& group = classes_[of];
   Service& service = services_[of];
   if (!group.listed) {
-    for (const LinkUse& use : path(of)) classes_on_[use.link].push_back(of);
+    for (const LinkUse& use : path(of)) links_[use.link].classes.push_back(of);
     group.listed = true;
     service.rate = 0;
   }
@@ -108,7 +105,6 @@ void FluidNetwork::begin(ClassId of, Member member) {
   member.target = service.served + member.volume;
   group.members.push_back(member);
   std::push_heap(group.members.begin(), group.members.end(), std::greater<>());
-  ++marks_[of].members;
   service.target = group.members.front().target;
   service.ends = never;  // known after the filling
   class_of_flow_[member.flow] = of;
@@ -123,8 +119,10 @@ void FluidNetwork::end_members(ClassId of, std::vector<Completion>& ended) {
     std::pop_heap(group.members.begin(), group.members.end(), std::greater<>());
     const Member member = group.members.back();
     group.members.pop_back();
-    --marks_[of].members;
-    for (const LinkUse& use : path(of)) carried_[use.link] += member.volume * use.weight;
+    for (const LinkUse& use : path(of)) {
+      links_[use.link].carried += member.volume * use.weight;
+      links_[use.link].used -= service.rate * use.weight;
+    }
     class_of_flow_[member.flow] = no_class;
     ended.push_back({now_, member.flow});
     due = std::min(due, now_ + member.linger);
@@ -138,6 +136,7 @@ void FluidNetwork::end_members(ClassId of, std::vector<Completion>& ended) {
     std::push_heap(ends_.begin(), ends_.end(), std::greater<>());
   }
   change(of, due);
+  ended_.push_back(of);
 }
 
 void FluidNetwork::change(ClassId of, Nanoseconds due) {
@@ -164,7 +163,7 @@ Nanoseconds FluidNetwork::end_of(const Service& service) {
 // --- time -------------------------------------------------------------------------------------------------------
 
 std::optional<Nanoseconds> FluidNetwork::next_event() {
-  fill_if_due();
+  settle();
   while (!ends_.empty() && outdated(ends_.front())) {
     std::pop_heap(ends_.begin(), ends_.end(), std::greater<>());
     ends_.pop_back();
@@ -206,149 +205,93 @@ void FluidNetwork::happen(std::vector<Completion>& ended) {
 }
 
 double FluidNetwork::rate(FlowId flow) {
-  fill_if_due();
+  settle();
   const ClassId of = class_of_flow_.at(flow);
   return of == no_class ? 0 : services_[of].rate * giga;
 }
 
 // --- rates ------------------------------------------------------------------------------------------------------
 
-void FluidNetwork::fill_if_due() {
-  if (next_due_ > now_) return;
+void FluidNetwork::settle() {
+  if (next_due_ <= now_) fill_connected();
+  if (!ended_.empty()) fill_nearby();
+}
+
+/// Everything that is connected, through shared links, with a change that is due.
+void FluidNetwork::fill_connected() {
   ++fillings_;
-  reached_links_.clear();
-  reached_classes_.clear();
+  filling_.clear();
   for (const ClassId of : changed_) {
-    if (classes_[of].due > now_) continue;
-    for (const LinkUse& use : path(of)) reach(use.link);
+    if (classes_[of].due <= now_) (void)reach(of);
   }
-  reach_connected();
-  fill();
-  apply_rates();
-  forget_changes();
-}
-
-void FluidNetwork::reach(LinkId id) {
-  Link& link = links_[id];
-  if (link.filling == fillings_) return;
-  link.filling = fillings_;
-  link.left = link.capacity;
-  link.weight = 0;
-  link.growing = 0;
-  reached_links_.push_back(id);
-}
-
-/// Everything that shares links with what is reached. Links forget the classes that have ended.
-void FluidNetwork::reach_connected() {
-  for (std::size_t i = 0; i < reached_links_.size(); ++i) {
-    std::erase_if(classes_on_[reached_links_[i]], [&](ClassId of) {
-      Mark& mark = marks_[of];
-      if (mark.filling == fillings_) return mark.members == 0;
-      mark.filling = fillings_;
-      for (const LinkUse& use : path(of)) {
-        reach(use.link);
-        links_[use.link].weight += mark.members * use.weight;
-        links_[use.link].growing += mark.members > 0 ? 1U : 0U;
-      }
-      if (mark.members == 0) return true;
-      level_[of] = 0;
-      reached_classes_.push_back(of);
-      return false;
+  for (std::size_t i = 0; i < filling_.links().size(); ++i) {
+    std::erase_if(links_[filling_.links()[i]].classes, [&](ClassId of) {
+      (void)reach(of);
+      return classes_[of].members.empty();
     });
   }
+  for (const LinkId link : filling_.links()) links_[link].used = 0;
+  fill();
+  forget_changes();
+  std::erase_if(ended_, [&](ClassId of) { return filling_.has_class(of); });
 }
 
-/// Progressive filling: raises all flows alike, link after link becomes full.
+/// Those that shared an uncrowded link with what has ended. All others keep their rates.
+void FluidNetwork::fill_nearby() {
+  filling_.clear();
+  for (const ClassId of : ended_) {
+    for (const LinkUse& use : path(of)) {
+      if (links_[use.link].classes.size() <= crowd) filling_.add_link(use.link);
+    }
+  }
+  ended_.clear();
+  const std::size_t uncrowded = filling_.links().size();
+  for (std::size_t i = 0; i < uncrowded; ++i) {
+    for (const ClassId near : links_[filling_.links()[i]].classes) {
+      if (!reach(near)) continue;
+      const double rate = services_[near].rate * static_cast<double>(classes_[near].members.size());
+      for (const LinkUse& use : path(near)) links_[use.link].used -= rate * use.weight;
+    }
+  }
+  fill();
+}
+
+bool FluidNetwork::reach(ClassId of) {
+  const Class& group = classes_[of];
+  return filling_.add_class(of, static_cast<std::uint32_t>(group.members.size()), group.cap, path(of));
+}
+
+/// Deals out what is unused of the reached links.
 void FluidNetwork::fill() {
-  lowest_.clear();
-  for (const LinkId link : reached_links_) {
-    if (links_[link].growing > 0) lowest_.push_back({links_[link].left / links_[link].weight, link});
-  }
-  std::make_heap(lowest_.begin(), lowest_.end(), std::greater<>());
-  capped_.clear();
-  for (const ClassId of : reached_classes_) {
-    if (std::isfinite(classes_[of].cap)) capped_.push_back(of);
-  }
-  std::stable_sort(capped_.begin(), capped_.end(),
-                   [&](ClassId a, ClassId b) { return classes_[a].cap < classes_[b].cap; });
-  growing_ = reached_classes_.size();
-  auto capped = capped_.begin();
-  double level = 0;
-  while (growing_ > 0) {
-    double next = find_lowest() ? lowest_.front().level : std::numeric_limits<double>::infinity();
-    if (capped != capped_.end()) next = std::min(next, classes_[*capped].cap);
-    level = std::max(level, next);
-    full_.clear();
-    while (find_lowest() && lowest_.front().level <= level * tie) {
-      full_.push_back(lowest_.front().link);
-      std::pop_heap(lowest_.begin(), lowest_.end(), std::greater<>());
-      lowest_.pop_back();
-    }
-    for (; capped != capped_.end() && classes_[*capped].cap <= level * tie; ++capped) stop(*capped, level);
-    for (const LinkId link : full_) {
-      for (const ClassId of : classes_on_[link]) stop(of, level);
-    }
-  }
-}
+  for (const LinkId link : filling_.links()) filling_.left(link) = links_[link].capacity - links_[link].used;
+  filling_.fill();
+  for (const LinkId link : filling_.links()) links_[link].used = links_[link].capacity - filling_.left(link);
 
-/// Brings a link with the lowest level to the top. Stopped flows only raise the levels of links that are not full, so
-/// the top is lowest once its own level is up to date.
-bool FluidNetwork::find_lowest() {
-  while (!lowest_.empty()) {
-    const Full top = lowest_.front();
-    const Link& link = links_[top.link];
-    const double level = link.left / link.weight;
-    if (link.growing > 0 && !(level > top.level)) return true;
-    std::pop_heap(lowest_.begin(), lowest_.end(), std::greater<>());
-    if (link.growing == 0) {
-      lowest_.pop_back();
-      continue;
-    }
-    lowest_.back().level = level;
-    std::push_heap(lowest_.begin(), lowest_.end(), std::greater<>());
-  }
-  return false;
-}
-
-void FluidNetwork::stop(ClassId of, double level) {
-  if (level_[of] > 0) return;
-  level_[of] = level;
-  --growing_;
-  const double members = marks_[of].members;
-  for (const LinkUse& use : path(of)) {
-    Link& link = links_[use.link];
-    link.left -= members * use.weight * level;
-    link.weight -= members * use.weight;
-    --link.growing;
-  }
-}
-
-void FluidNetwork::apply_rates() {
   const std::size_t before = ends_.size();
-  for (const ClassId of : reached_classes_) {
+  for (const ClassId of : filling_.classes()) {
     Service& service = services_[of];
-    if (service.rate == level_[of] && service.ends != never) continue;
+    if (service.rate == filling_.rate(of) && service.ends != never) continue;
     serve(service);
-    service.rate = level_[of];
+    service.rate = filling_.rate(of);
     service.ends = end_of(service);
     ends_.push_back({service.ends, of});
   }
   if (ends_.size() - before > before / 8 || ends_.size() > 4 * classes_.size()) {
     std::erase_if(ends_, [&](const End& end) { return outdated(end); });
     std::make_heap(ends_.begin(), ends_.end(), std::greater<>());
-  } else {
-    for (std::size_t size = before + 1; size <= ends_.size(); ++size) {
-      std::push_heap(ends_.begin(), ends_.begin() + static_cast<std::ptrdiff_t>(size), std::greater<>());
-    }
+    return;
+  }
+  for (std::size_t size = before + 1; size <= ends_.size(); ++size) {
+    std::push_heap(ends_.begin(), ends_.begin() + static_cast<std::ptrdiff_t>(size), std::greater<>());
   }
 }
 
-/// The changes that this filling has reached.
+/// The changes that the filling has reached.
 void FluidNetwork::forget_changes() {
   next_due_ = never;
   std::erase_if(changed_, [&](ClassId of) {
     Class& group = classes_[of];
-    if (marks_[of].filling != fillings_) {
+    if (!filling_.has_class(of)) {
       next_due_ = std::min(next_due_, group.due);
       return false;
     }
@@ -358,7 +301,7 @@ void FluidNetwork::forget_changes() {
     if (group.waiting > 0) return true;
     const auto [begin, end] = by_key_.equal_range(group.key);
     by_key_.erase(std::find_if(begin, end, [&](const auto& known) { return known.second == of; }));
-    free_[marks_[of].length].push_back(of);
+    free_[group.length].push_back(of);
     return true;
   });
 }

@@ -4,10 +4,10 @@
 // the two, on the kind of link that carries it (exchange/link_traffic.hpp). From then on it is a fluid flow. So no rank
 // is ready before the endpoint model says so; it is later where messages meet at a busy rank or leaf switch. Messages
 // to oneself are not counted.
-// Thousands of messages that end one by one would need as many fillings. Shares of ended messages therefore linger for
-// `tolerance` of the busiest link's time: about 1 / tolerance fillings, and an end that is later by up to about 1.5
-// tolerances. 0 is exact.
-// Units: bytes, nanoseconds. Complexity: O(fillings · messages).
+// With a tolerance, messages linger (fluid.hpp) for that part of the busiest link's time: about 1 / tolerance fillings
+// of everything instead of one a message. Ends then differ from the exact ones (tolerance 0) by a small part of it,
+// later by up to a tolerance where a hundred messages and more share a NIC. Units: bytes, nanoseconds. Complexity:
+// O(fillings · messages).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -45,7 +45,7 @@ struct PlayedExchange {
   std::uint64_t fillings = 0;   ///< how often rates were recomputed
 };
 
-inline constexpr double exchange_tolerance = 1.0 / 128;
+inline constexpr double exchange_tolerance = 1.0 / 64;
 
 /// At most one message for each pair of ranks.
 [[nodiscard]] PlayedExchange play_exchange(std::span<const Message> messages, const Fabric& fabric,
