@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs the benchmarks and writes bench/results:  scripts/bench.sh [balance|microbatch|movement|placement|sim|split|step|trace|method|solvers|validation|claims ...]
+# Runs the benchmarks and writes bench/results:  scripts/bench.sh [balance|fluid|microbatch|movement|placement|sim|split|step|trace|method|solvers|validation|claims ...]
 # Medians of repetitions; ratios are computed between benchmarks of one run (scripts/bench_report.py).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=("$@")
-[ ${#what[@]} -gt 0 ] || what=(balance microbatch movement placement sim split step trace method solvers validation claims)
+[ ${#what[@]} -gt 0 ] || what=(balance fluid microbatch movement placement sim split step trace method solvers validation claims)
 scripts/build.sh bench >/dev/null
 for name in "${what[@]}"; do
   if [ "$name" = solvers ]; then

@@ -230,6 +230,41 @@ TEST_CASE("strategies: what moves, what is drawn, what it costs") {
   CHECK_THROWS_WITH_AS((void)run("orchmllm"), doctest::Contains("one pipeline stage"), InvalidInput);
 }
 
+TEST_CASE("a fluid network: the same where nothing meets, never faster where it does, slower under a narrow spine") {
+  const Mllm model = test::plain_model();
+  const PhaseLengths lengths = mixed_lengths(model);
+  Cluster cluster = plain_cluster();
+  cluster.gpus_per_node = 2;
+  cluster.links.nvlink_bandwidth = 1e10;
+  cluster.links.nic_bandwidth = 1e9;
+  cluster.links.collective_base_seconds = 1e-4;
+  cluster.links.nodes_per_leaf = 1;
+  cluster.links.rails = 1;
+  Configuration configuration{.gpus = 8, .batch = 4, .steps = 2, .seed = 5};
+  const auto run = [&](const char* name, NetworkModel network) {
+    configuration.network = network;
+    return simulate(model, lengths, cluster, configuration, strategy(name));
+  };
+  const StrategyResult still = run("none", NetworkModel::endpoints);
+  const StrategyResult still_fluid = run("none", NetworkModel::fluid);
+  CHECK(still_fluid.step_seconds == doctest::Approx(still.step_seconds).epsilon(1e-6));
+  CHECK(still_fluid.breakdown.exposed_collectives ==
+        doctest::Approx(still.breakdown.exposed_collectives).epsilon(1e-4));
+
+  const StrategyResult moved = run("orchmllm", NetworkModel::endpoints);
+  const StrategyResult fluid = run("orchmllm", NetworkModel::fluid);
+  CHECK(fluid.plan_hash == moved.plan_hash);
+  CHECK(fluid.exchange_inter_node_bytes == moved.exchange_inter_node_bytes);
+  CHECK(fluid.step_seconds == doctest::Approx(moved.step_seconds).epsilon(0.1));
+  CHECK(fluid.breakdown.total() == doctest::Approx(fluid.step_seconds));
+  CHECK(run("orchmllm", NetworkModel::fluid).step_seconds == fluid.step_seconds);
+  cluster.links.oversubscription = 8;
+  CHECK(run("orchmllm", NetworkModel::fluid).exchange_seconds > 1.5 * fluid.exchange_seconds);
+  CHECK(run("orchmllm", NetworkModel::endpoints).step_seconds == moved.step_seconds);
+  configuration.parallelism.pipeline = 2;
+  CHECK_THROWS_WITH_AS((void)run("none", NetworkModel::fluid), doctest::Contains("fluid"), InvalidInput);
+}
+
 TEST_CASE("splitting: equal pieces of what is above a fair share, nothing lost, better balance") {
   const Mllm model = test::plain_model();
   std::vector<Sample> samples(63, test::counted(500));

@@ -20,6 +20,8 @@ const std::map<std::string, sim::Recompute> recompute_names{{"none", sim::Recomp
 const std::map<std::string, sim::Precision> precision_names{{"bf16", sim::Precision::bf16},
                                                             {"fp8", sim::Precision::fp8}};
 
+const std::map<std::string, sim::NetworkModel> network_names{{"endpoints", sim::NetworkModel::endpoints},
+                                                             {"fluid", sim::NetworkModel::fluid}};
 const std::map<std::string, Granularity> granularity_names{{"sample", Granularity::sample},
                                                            {"unit", Granularity::unit}};
 
@@ -62,6 +64,7 @@ sim::Configuration SystemOptions::configuration() const {
   c.parallelism = {tensor,        context, pipeline,  virtual_stages,      micro_batches,
                    data_parallel, shard,   recompute, sim::Trainable::full};
   c.micro_batch = micro_batch;
+  c.network = network;
   c.plan_seconds = plan_seconds;
   c.measure_planning = measure_planning;
   c.overlap_planning = !expose_planning;
@@ -122,6 +125,11 @@ void add_system_options(CLI::App& command, SystemOptions& options) {
       ->transform(CLI::CheckedTransformer(precision_names))
       ->group("Parallelism");
 
+  command
+      .add_option("--network", options.network,
+                  "endpoints: NVLink and NIC of each GPU; fluid: max-min fair flows, leaf switches and spine included")
+      ->transform(CLI::CheckedTransformer(network_names))
+      ->default_str("endpoints");
   command
       .add_option("--granularity", options.granularity,
                   "What encoder phases move: whole samples, or single units (images, clips)")

@@ -23,6 +23,7 @@ struct SystemOptions : RunOptions {
   sim::DataParallel data_parallel = sim::DataParallel::fsdp;
   sim::Recompute recompute = sim::Recompute::full;
   std::optional<sim::Precision> precision;
+  sim::NetworkModel network = sim::NetworkModel::endpoints;
   std::optional<double> plan_seconds;
   bool measure_planning = false;
   bool expose_planning = false;

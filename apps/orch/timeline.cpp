@@ -62,6 +62,19 @@ void Timeline::add(std::uint32_t step, const StepPlan& plan, const sim::PlayedSt
   std::map<std::uint32_t, std::uint64_t> flow_of;
   for (sim::TaskId task = 0; task < played.tags.size(); ++task) {
     const sim::TaskTag& tag = played.tags[task];
+    if (played.graph.is_flow(task) && std::binary_search(ranks_.begin(), ranks_.end(), tag.lane)) {
+      // Flows overlap one another: they are drawn as spans of their own.
+      for (const bool begins : {true, false}) {
+        events_.push_back(
+            {{"ph", begins ? "b" : "e"},
+             {"cat", "flow"},
+             {"id", flows_},
+             {"pid", tag.lane},
+             {"name", task_name(tag, plan, played.units)},
+             {"ts", begin_us_ + microseconds(begins ? played.schedule.start[task] : played.schedule.finish[task])}});
+      }
+      ++flows_;
+    }
     for (const sim::ResourceId resource : played.graph.resources(task)) {
       const std::uint32_t lane = resource / tracks;
       if (!std::binary_search(ranks_.begin(), ranks_.end(), lane)) continue;

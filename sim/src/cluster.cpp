@@ -134,7 +134,19 @@ void read_gpu(TomlSection gpu, Gpu& g) {
   gpu.done();
 }
 
-void read_links(TomlSection links, Links& l) {
+/// All keys are absent, or the switches are described at least by how many nodes they serve.
+void read_leaves(TomlSection& links, Links& l, std::uint32_t gpus_per_node) {
+  for (const char* key : {"rails", "oversubscription"}) {
+    if (links.has(key) && !links.has("nodes_per_leaf")) links.fail(key, "needs nodes_per_leaf beside it");
+  }
+  if (!links.has("nodes_per_leaf")) return;
+  l.nodes_per_leaf = links.integer32("nodes_per_leaf", 1, 1U << 20U);
+  if (links.has("rails")) l.rails = links.integer32("rails", 1, gpus_per_node);
+  l.oversubscription = links.number("oversubscription", 0, any, 1);
+  if (l.oversubscription < 1) links.fail("oversubscription", "must be at least 1, a non-blocking fabric");
+}
+
+void read_links(TomlSection links, Links& l, std::uint32_t gpus_per_node) {
   l.nvlink_bandwidth = giga * links.number("nvlink_gbytes", 1e-9, any);
   l.nvlink_all_reduce_bandwidth = giga * links.number("nvlink_all_reduce_gbytes", 0, any, 0);
   l.nic_bandwidth = giga * links.number("nic_gbytes", 1e-9, any);
@@ -146,6 +158,7 @@ void read_links(TomlSection links, Links& l) {
   l.network_hop_seconds = micro * links.number("network_hop_us", 0, any);
   l.exchange_base_seconds = micro * links.number("exchange_base_us", 0, any);
   l.exchange_peer_seconds = micro * links.number("exchange_peer_us", 0, any);
+  read_leaves(links, l, gpus_per_node);
   links.done();
 }
 
@@ -188,7 +201,7 @@ Cluster load_cluster(const std::string& name) {
   c.gpu_hour_cost = root.number("gpu_hour_cost", 0, any, 0);
   c.currency = root.has("currency") ? root.text("currency") : "";
   read_gpu(root.section("gpu"), c.gpu);
-  read_links(root.section("links"), c.links);
+  read_links(root.section("links"), c.links, c.gpus_per_node);
   read_software(root.section("software"), c.software);
   root.done();
   return c;

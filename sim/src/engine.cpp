@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <queue>
 #include <string>
 
 #include "orchmllm/base/error.hpp"
+#include "orchmllm/sim/fluid.hpp"
 
 namespace orch::sim {
 
@@ -34,8 +36,18 @@ TaskId TaskGraph::add_task(ResourceId resource, Nanoseconds duration) {
   return static_cast<TaskId>(duration_.size() - 1);
 }
 
+std::uint32_t TaskGraph::add_path(std::vector<LinkUse> path) {
+  paths_.push_back(std::move(path));
+  return static_cast<std::uint32_t>(paths_.size() - 1);
+}
+
+TaskId TaskGraph::add_flow(std::uint32_t path, double bytes, Nanoseconds latency, Nanoseconds linger) {
+  flows_.push_back({path, bytes, linger});
+  return add_task(flow_flag | static_cast<ResourceId>(flows_.size() - 1), latency);
+}
+
 std::span<const ResourceId> TaskGraph::resources(TaskId task) const {
-  if (resource_[task] == no_resource) return {};
+  if (resource_[task] == no_resource || is_flow(task)) return {};
   return resources_[resource_[task]].members;
 }
 
@@ -59,7 +71,8 @@ struct Ready {
 
 }  // namespace
 
-Schedule TaskGraph::run() const {
+Schedule TaskGraph::run(FluidNetwork* network) const {
+  if (!flows_.empty() && network == nullptr) throw InvalidInput("a task graph with flows needs a network to play on");
   const std::uint32_t n = tasks();
   // Dependencies as compressed rows: successors of a task in the order in which they were added.
   std::vector<std::uint32_t> first(std::size_t{n} + 1, 0);
@@ -80,7 +93,7 @@ Schedule TaskGraph::run() const {
     std::vector<TaskId> latest(resources_.size(), no_task);
     for (TaskId task = 0; task < n; ++task) {
       const ResourceId resource = resource_[task];
-      if (resource == no_resource || resources_[resource].order != Order::program) continue;
+      if (resource == no_resource || is_flow(task) || resources_[resource].order != Order::program) continue;
       if (latest[resource] != no_task) {
         next_in_program[latest[resource]] = task;
         ++waiting[task];
@@ -97,15 +110,16 @@ Schedule TaskGraph::run() const {
   std::vector<TaskId> finished;  // whose successors have not been told yet
   std::priority_queue<Ready, std::vector<Ready>, std::greater<>> queue;
 
-  const auto finish = [&](TaskId task) {
-    schedule.finish[task] = schedule.start[task] + duration_[task];
+  const auto finish_at = [&](TaskId task, Nanoseconds time) {
+    schedule.finish[task] = time;
     schedule.makespan = std::max(schedule.makespan, schedule.finish[task]);
     ++schedule.events;
     finished.push_back(task);
   };
+  const auto finish = [&](TaskId task) { finish_at(task, schedule.start[task] + duration_[task]); };
   const auto ready = [&](TaskId task) {
     const ResourceId resource = resource_[task];
-    if (resource != no_resource && resources_[resource].order == Order::ready) {
+    if (is_flow(task) || (resource != no_resource && resources_[resource].order == Order::ready)) {
       queue.push({schedule.start[task], task});
       return;
     }
@@ -117,6 +131,7 @@ Schedule TaskGraph::run() const {
     if (--waiting[task] == 0) ready(task);
   };
 
+  std::vector<TaskId> task_of_flow;  // the network numbers flows in the order in which they are handed to it
   std::vector<TaskId> roots;
   for (TaskId task = 0; task < n; ++task) {
     if (waiting[task] == 0) roots.push_back(task);
@@ -129,10 +144,22 @@ Schedule TaskGraph::run() const {
       if (next_in_program[task] != no_task) tell(next_in_program[task], schedule.finish[task]);
       for (std::uint32_t i = first[task]; i < first[task + 1]; ++i) tell(successors[i], schedule.finish[task]);
     }
-    if (queue.empty()) break;
+    const std::optional<Nanoseconds> network_event = network != nullptr ? network->next_event() : std::nullopt;
+    if (queue.empty() && !network_event) break;
+    if (network_event && (queue.empty() || *network_event < queue.top().time)) {
+      for (const Completion& end : network->advance(*network_event)) finish_at(task_of_flow[end.flow], end.time);
+      continue;
+    }
     // All that can become ready from here on does so at this task's time or later: its turn has come.
     const TaskId task = queue.top().task;
     queue.pop();
+    if (is_flow(task)) {
+      const FlowTask& flow = this->flow(task);
+      (void)network->start(schedule.start[task] + duration_[task],
+                           {.volume = flow.bytes, .path = paths_[flow.path], .linger = flow.linger});
+      task_of_flow.push_back(task);
+      continue;
+    }
     const std::vector<ResourceId>& members = resources_[resource_[task]].members;
     for (const ResourceId member : members) schedule.start[task] = std::max(schedule.start[task], free_at[member]);
     for (const ResourceId member : members) {

@@ -90,6 +90,9 @@ void check(const Configuration& configuration, const Strategy& strategy) {
                     "{} · pipeline {})",
                     configuration.gpus, p.gpus(), p.tensor, p.context, p.pipeline));
   }
+  if (p.pipeline > 1 && configuration.network == NetworkModel::fluid) {
+    throw InvalidInput("pipelines are not played on a fluid network: expected one pipeline stage, or endpoints");
+  }
   if (p.pipeline > 1 && strategy.balances()) {
     throw InvalidInput(
         fmt::format("strategy \"{}\" rearranges samples between phases, which a pipeline runs at the "
@@ -117,13 +120,6 @@ std::vector<double> scales(const std::vector<Slowdown>& slow, const Configuratio
     scale[instance] = std::max(scale[instance], s.factor);
   }
   return scale;
-}
-
-/// Instances of a stage by node.
-Topology instance_topology(const Configuration& configuration, const Cluster& cluster) {
-  const Parallelism& p = configuration.parallelism;
-  return uniform_topology(configuration.gpus / p.gpus(),
-                          std::max(1U, cluster.gpus_per_node / std::max(1U, p.stage_gpus())));
 }
 
 /// What planning and the host add to a played step.
@@ -225,7 +221,7 @@ StrategyResult simulate(const Mllm& model, const PhaseLengths& lengths, const Cl
   Fingerprint hash;
   const std::uint32_t instances = configuration.gpus / parallelism.gpus();
   const std::vector<std::uint32_t> home = home_ranks(instances, configuration.batch * parallelism.gpus());
-  const Topology topology = instance_topology(configuration, cluster);
+  const Topology topology = cluster.topology(instances, parallelism.stage_gpus());
   const std::vector<PhaseShape> shapes = phase_shapes(model);
   StepOptions options = strategy.options;
   options.rates = cluster.exchange_rates(parallelism.stage_gpus());
@@ -234,8 +230,14 @@ StrategyResult simulate(const Mllm& model, const PhaseLengths& lengths, const Cl
     split = split_samples(model, lengths, configuration.batch * parallelism.gpus(),
                           static_cast<std::uint32_t>(topology.first_rank[1] - topology.first_rank[0]));
   }
-  const StepModel step_model{
-      model, shapes, cluster, parallelism, configuration.micro_batch, strategy.exchange, split ? &*split : nullptr};
+  const StepModel step_model{.model = model,
+                             .shapes = shapes,
+                             .cluster = cluster,
+                             .parallelism = parallelism,
+                             .micro_batch = configuration.micro_batch,
+                             .exchange = strategy.exchange,
+                             .network = configuration.network,
+                             .split = split ? &*split : nullptr};
   Conditions conditions{scales(configuration.slow_gpus, configuration), scales(configuration.slow_links, configuration),
                         configuration.jitter, 0};
   for (std::uint32_t step = 0; step < configuration.steps; ++step) {

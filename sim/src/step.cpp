@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "orchmllm/base/error.hpp"
 #include "orchmllm/exchange/exchange_plan.hpp"
 #include "orchmllm/sim/collectives.hpp"
+#include "orchmllm/sim/fabric.hpp"
+#include "orchmllm/sim/fluid_exchange.hpp"
 #include "step_graph.hpp"
 
 namespace orch::sim {
@@ -22,6 +25,8 @@ class DataParallelStep {
         routes_(exchanges.routes),
         topology_(exchanges.topology),
         gathers_all_(exchanges.method == ExchangeMethod::all_gather),
+        fabric_(exchanges.network == NetworkModel::fluid ? std::optional(make_fabric(exchanges, cluster, parallelism))
+                                                         : std::nullopt),
         cluster_(cluster),
         parallelism_(parallelism),
         lanes_(work.simulated()),
@@ -67,7 +72,9 @@ class DataParallelStep {
     for (std::size_t u = llm; u-- > 0;) backward(u, 0, true);
     add_optimizer();
 
-    PlayedStep played = graph_.play(std::move(units_), shapes_);
+    std::optional<FluidNetwork> network;
+    if (fabric_) network = fabric_->network();
+    PlayedStep played = graph_.play(std::move(units_), shapes_, network ? &*network : nullptr);
     measure_work(shapes_, work_, cluster_, parallelism_, played.result);
     measure_exchanges(played);
     measure_memory(played);
@@ -81,8 +88,8 @@ class DataParallelStep {
   struct Collective {
     Group group;
     std::vector<std::uint32_t> lanes;
-    ResourceId links = no_resource;
-    double scale = 1;  ///< the slowest link of all
+    ResourceId links = no_resource;  ///< or, in a fluid network, the ring's path
+    double scale = 1;                ///< the slowest link of all
   };
 
   /// `members` instances that are `stride` apart, with all context-parallel GPUs of each or with one.
@@ -97,8 +104,17 @@ class DataParallelStep {
       c.lanes.push_back(lane);
       c.scale = std::max(c.scale, graph_.link_scale(lane));
     }
-    c.links = graph_.link_group(c.group.nodes() > 1 ? Link::inter_node : Link::intra_node, c.lanes);
+    c.links = fabric_ ? (c.lanes.size() > 1 ? graph_.add_path(fabric_->ring(c.lanes)) : no_resource)
+                      : graph_.link_group(c.group.nodes() > 1 ? Link::inter_node : Link::intra_node, c.lanes);
     return c;
+  }
+
+  /// Instances as the fabric's ranks: the links of all GPUs of one stand together.
+  static Fabric make_fabric(const Exchanges& exchanges, const Cluster& cluster, const Parallelism& parallelism) {
+    Links links = cluster.links;
+    links.nvlink_bandwidth *= parallelism.stage_gpus();
+    links.nic_bandwidth *= parallelism.stage_gpus();
+    return {links, exchanges.topology};
   }
 
   void make_groups() {
@@ -116,9 +132,19 @@ class DataParallelStep {
 
   [[nodiscard]] bool sharded() const { return parallelism_.data == DataParallel::fsdp; }
 
-  TaskId add_collective(const Collective& collective, double seconds, Activity activity, std::size_t unit) {
-    return graph_.add(collective.links, seconds * collective.scale,
-                      {activity, static_cast<std::uint16_t>(unit), collective.lanes.front(), 0});
+  /// Ring of `bytes` (an all-reduce is two), or `seconds` long where links are not a network.
+  TaskId add_collective(const Collective& collective, double bytes, double seconds, Activity activity,
+                        std::size_t unit) {
+    const TaskTag tag{activity, static_cast<std::uint16_t>(unit), collective.lanes.front(), 0};
+    if (!fabric_ || collective.lanes.size() == 1) {
+      return graph_.add(fabric_ ? no_resource : collective.links, seconds * collective.scale, tag);
+    }
+    // All tensor-parallel GPUs of an instance run such a ring at the same time, over links that stand together.
+    return graph_.add_flow(collective.links, bytes * parallelism_.stage_gpus() * collective.scale,
+                           ring_latency(collective.group, cluster_.links), 0, tag);
+  }
+  TaskId add_ring(const Collective& collective, double bytes, Activity activity, std::size_t unit) {
+    return add_collective(collective, bytes, ring_seconds(bytes, collective.group, cluster_.links), activity, unit);
   }
 
   [[nodiscard]] double own_bytes(std::size_t u, double bytes_per_parameter) const {
@@ -151,8 +177,7 @@ class DataParallelStep {
     if (!sharded() || gathered_unit_ == u) return false;  // still there from the pass before
     gathered_unit_ = u;
     for (const Collective& group : groups_) {
-      const double seconds = ring_seconds(own_bytes(u, cluster_.software.parameter_bytes), group.group, cluster_.links);
-      const TaskId task = add_collective(group, seconds, Activity::gather, u);
+      const TaskId task = add_ring(group, own_bytes(u, cluster_.software.parameter_bytes), Activity::gather, u);
       for (const std::uint32_t lane : group.lanes) {
         graph_.depend(second_last_[lane], task);
         gathered_[lane] = task;
@@ -166,9 +191,7 @@ class DataParallelStep {
     for (std::size_t u = 0; u < units_.size(); ++u) {
       weights_.emplace_back(lanes_, no_task);
       for (const Collective& group : replicas_) {
-        const double seconds =
-            ring_seconds(own_bytes(u, cluster_.software.parameter_bytes), group.group, cluster_.links);
-        const TaskId task = add_collective(group, seconds, Activity::gather, u);
+        const TaskId task = add_ring(group, own_bytes(u, cluster_.software.parameter_bytes), Activity::gather, u);
         for (const std::uint32_t lane : group.lanes) weights_[u][lane] = task;
       }
     }
@@ -216,24 +239,19 @@ class DataParallelStep {
   void add_reduction(std::size_t u) {
     const double bytes = own_bytes(u, cluster_.software.reduced_gradient_bytes);
     std::vector<TaskId> before = last_;
-    if (sharded()) {
-      for (const Collective& group : groups_) {
-        const TaskId task =
-            add_collective(group, ring_seconds(bytes, group.group, cluster_.links), Activity::reduce, u);
-        for (const std::uint32_t lane : group.lanes) {
-          graph_.depend(last_[lane], task);
-          before[lane] = task;
-        }
-      }
-    }
-    for (const Collective& group : replicas_) {
-      const bool scatters = parallelism_.data == DataParallel::distributed_optimizer;
-      const double seconds = scatters ? ring_seconds(bytes, group.group, cluster_.links)
-                                      : all_reduce_seconds(bytes / shard_, group.group, cluster_.links);
-      const TaskId task = add_collective(group, seconds, Activity::reduce, u);
+    const auto follow = [&](const Collective& group, TaskId task) {
       for (const std::uint32_t lane : group.lanes) {
         graph_.depend(before[lane], task);
         before[lane] = task;
+      }
+    };
+    for (const Collective& group : groups_) follow(group, add_ring(group, bytes, Activity::reduce, u));
+    for (const Collective& group : replicas_) {
+      if (parallelism_.data == DataParallel::distributed_optimizer) {
+        follow(group, add_ring(group, bytes, Activity::reduce, u));
+      } else {
+        const double seconds = all_reduce_seconds(bytes / shard_, group.group, cluster_.links);
+        follow(group, add_collective(group, 2 * bytes / shard_, seconds, Activity::reduce, u));
       }
     }
     reduced_ = std::move(before);
@@ -244,21 +262,70 @@ class DataParallelStep {
     return {route.from, route.to, inverse(route.exchange), {}};
   }
 
-  /// What an exchange puts on every rank's links, stage after stage.
-  [[nodiscard]] std::vector<std::vector<LinkTraffic>> stages(const Route& route) const {
-    if (!route.stages) return {link_traffic(route.exchange, topology_)};
-    const auto three = link_traffic(*route.stages, topology_);
-    return {three.begin(), three.end()};
+  /// The all-to-alls that a route consists of, stage after stage; those of a stage run together.
+  [[nodiscard]] static std::vector<std::vector<const ExchangePlan*>> stages(const Route& route) {
+    if (!route.stages) return {{&route.exchange}};
+    return {{&route.stages->inside, &route.stages->gather}, {&route.stages->between}, {&route.stages->scatter}};
   }
 
-  /// One lane's part of a stage, on one of its links; no task if there is nothing to carry.
-  TaskId add_transfer(const LinkTraffic& traffic, Link link, std::uint32_t lane, Activity activity,
+  /// What a stage puts on every lane's links.
+  [[nodiscard]] std::vector<LinkTraffic> stage_traffic(const std::vector<const ExchangePlan*>& plans) const {
+    std::vector<LinkTraffic> traffic;
+    for (const ExchangePlan* plan : plans) add_link_traffic(*plan, topology_, traffic);
+    return traffic;
+  }
+
+  /// One stage of an exchange: tasks of every lane, all after `barrier`.
+  LaneTasks add_stage(const std::vector<const ExchangePlan*>& plans, TaskId barrier, Activity activity,
                       std::uint32_t phase) {
-    const double seconds = traffic.seconds(link, rates_);
-    if (seconds == 0) return no_task;
-    return graph_.add(
-        graph_.link(link, lane), seconds * graph_.link_scale(lane),
-        {activity, static_cast<std::uint16_t>(phase), lane, static_cast<std::uint32_t>(exchanges_.size())});
+    return fabric_ ? add_messages(plans, barrier, activity, phase) : add_transfers(plans, barrier, activity, phase);
+  }
+
+  [[nodiscard]] TaskTag exchange_tag(Activity activity, std::uint32_t phase, std::uint32_t lane) const {
+    return {activity, static_cast<std::uint16_t>(phase), lane, static_cast<std::uint32_t>(exchanges_.size())};
+  }
+
+  /// Endpoints: what a lane sends and receives, one task a link.
+  LaneTasks add_transfers(const std::vector<const ExchangePlan*>& plans, TaskId barrier, Activity activity,
+                          std::uint32_t phase) {
+    LaneTasks tasks(lanes_);
+    const std::vector<LinkTraffic> traffic = stage_traffic(plans);
+    for (std::uint32_t lane = 0; lane < traffic.size(); ++lane) {
+      for (const Link link : {Link::intra_node, Link::inter_node}) {
+        const double seconds = traffic[lane].seconds(link, rates_);
+        if (seconds == 0) continue;
+        const TaskId task =
+            graph_.add(graph_.link(link, lane), seconds * graph_.link_scale(lane), exchange_tag(activity, phase, lane));
+        graph_.depend(barrier, task);
+        tasks[lane].push_back(task);
+      }
+    }
+    return tasks;
+  }
+
+  /// A fluid network: one flow a message, which both ends wait for.
+  LaneTasks add_messages(const std::vector<const ExchangePlan*>& plans, TaskId barrier, Activity activity,
+                         std::uint32_t phase) {
+    LaneTasks tasks(lanes_);
+    std::vector<Message> all;
+    for (const ExchangePlan* plan : plans) {
+      for (const Message& message : messages(*plan)) {
+        if (message.from != message.to && message.bytes > 0) all.push_back(message);
+      }
+    }
+    const std::vector<Nanoseconds> setup = setup_times(all, topology_, rates_);
+    const auto linger =
+        static_cast<Nanoseconds>(exchange_tolerance * static_cast<double>(busiest_link_time(all, *fabric_)));
+    for (std::size_t m = 0; m < all.size(); ++m) {
+      const auto [from, to, bytes] = all[m];
+      const double scale = std::max(graph_.link_scale(from), graph_.link_scale(to));
+      const TaskId task = graph_.add_flow(graph_.add_path(fabric_->path(from, to)), static_cast<double>(bytes) * scale,
+                                          to_seconds(setup[m]), linger, exchange_tag(activity, phase, from));
+      graph_.depend(barrier, task);
+      tasks[from].push_back(task);
+      tasks[to].push_back(task);
+    }
+    return tasks;
   }
 
   /// Bytes of all that a route carries, wherever it ends up.
@@ -275,40 +342,34 @@ class DataParallelStep {
   /// Everybody's outputs to everybody, in a ring through all instances.
   TaskId add_all_gather(const ExchangePlan& plan, Activity activity, std::uint32_t phase) {
     if (everyone_.lanes.empty()) everyone_ = make_collective(0, lanes_, 1, false);
-    return add_collective(everyone_,
-                          ring_seconds(all_bytes(plan) / parallelism_.stage_gpus(), everyone_.group, cluster_.links),
-                          activity, phase);
+    return add_ring(everyone_, all_bytes(plan) / parallelism_.stage_gpus(), activity, phase);
   }
 
-  /// One all-to-all: every stage starts when all ranks are ready, and ends per rank when its own bytes are through.
+  /// Every stage starts when all lanes are ready, and ends per lane when its own bytes are through.
   LaneTasks add_exchange(const Route& route) {
+    const TaskId begin = graph_.add_barrier();
+    for (std::uint32_t lane = 0; lane < lanes_; ++lane) graph_.depend(last_[lane], begin);
+    Exchange exchange{begin, {}};
     LaneTasks tasks(lanes_);
-    Exchange exchange{graph_.add_barrier(), {}};
-    for (std::uint32_t lane = 0; lane < lanes_; ++lane) graph_.depend(last_[lane], exchange.barrier);
     if (gathers_all_) {
       const TaskId task = add_all_gather(route.exchange, Activity::exchange, route.from);
-      graph_.depend(exchange.barrier, task);
+      graph_.depend(begin, task);
       for (std::vector<TaskId>& lane : tasks) lane.push_back(task);
       exchange.tasks.push_back(task);
-      exchanges_.push_back(std::move(exchange));
-      return tasks;
-    }
-    TaskId barrier = exchange.barrier;
-    for (const std::vector<LinkTraffic>& stage : stages(route)) {
-      if (barrier == no_task) {
-        barrier = graph_.add_barrier();
-        for (const TaskId task : exchange.tasks) graph_.depend(task, barrier);
-      }
-      for (std::uint32_t lane = 0; lane < lanes_; ++lane) {
-        for (const Link link : {Link::intra_node, Link::inter_node}) {
-          const TaskId task = add_transfer(stage[lane], link, lane, Activity::exchange, route.from);
-          if (task == no_task) continue;
-          graph_.depend(barrier, task);
-          tasks[lane].push_back(task);
-          exchange.tasks.push_back(task);
+    } else {
+      TaskId barrier = begin;
+      for (const std::vector<const ExchangePlan*>& plans : stages(route)) {
+        if (barrier == no_task) {
+          barrier = graph_.add_barrier();
+          for (const TaskId task : exchange.tasks) graph_.depend(task, barrier);
         }
+        const LaneTasks stage = add_stage(plans, barrier, Activity::exchange, route.from);
+        for (std::uint32_t lane = 0; lane < lanes_; ++lane) {
+          tasks[lane].insert(tasks[lane].end(), stage[lane].begin(), stage[lane].end());
+          exchange.tasks.insert(exchange.tasks.end(), stage[lane].begin(), stage[lane].end());
+        }
+        barrier = no_task;
       }
-      barrier = no_task;
     }
     exchanges_.push_back(std::move(exchange));
     return tasks;
@@ -322,12 +383,8 @@ class DataParallelStep {
         (void)add_all_gather(route.exchange, Activity::input, route.to);
         continue;
       }
-      for (const std::vector<LinkTraffic>& stage : stages(route)) {
-        for (std::uint32_t lane = 0; lane < lanes_; ++lane) {
-          for (const Link link : {Link::intra_node, Link::inter_node}) {
-            (void)add_transfer(stage[lane], link, lane, Activity::input, route.to);
-          }
-        }
+      for (const std::vector<const ExchangePlan*>& plans : stages(route)) {
+        (void)add_stage(plans, no_task, Activity::input, route.to);
       }
     }
   }
@@ -400,9 +457,10 @@ class DataParallelStep {
                                    static_cast<double>(plan.payload[f].field.element_bytes);
         }
       }
-      for (const std::vector<LinkTraffic>& stage : stages(route)) {
+      for (const std::vector<const ExchangePlan*>& plans : stages(route)) {
+        const std::vector<LinkTraffic> traffic = stage_traffic(plans);
         for (std::uint32_t lane = 0; lane < lanes_; ++lane) {
-          buffers.peers[lane] += stage[lane].peers[0] + stage[lane].peers[1];
+          buffers.peers[lane] += traffic[lane].peers[0] + traffic[lane].peers[1];
         }
       }
       if (!route.stages) continue;
@@ -452,6 +510,7 @@ class DataParallelStep {
   std::span<const Route> routes_;
   const Topology& topology_;
   bool gathers_all_;
+  std::optional<Fabric> fabric_;  ///< set: links are a fluid network
   const Cluster& cluster_;
   const Parallelism& parallelism_;
   LinkRates rates_ = cluster_.exchange_rates(parallelism_.stage_gpus());

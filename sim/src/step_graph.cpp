@@ -92,9 +92,9 @@ double StepGraph::link_scale(std::uint32_t lane) const {
   return conditions_.link_scale.empty() ? 1 : conditions_.link_scale[lane / lanes_per_instance_];
 }
 
-PlayedStep StepGraph::play(std::vector<Unit> units, const std::vector<PhaseShape>& shapes) {
+PlayedStep StepGraph::play(std::vector<Unit> units, const std::vector<PhaseShape>& shapes, FluidNetwork* network) {
   PlayedStep played;
-  played.schedule = graph_.run();
+  played.schedule = graph_.run(network);
   played.graph = std::move(graph_);
   played.tags = std::move(tags_);
   played.units = std::move(units);

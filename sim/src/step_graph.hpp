@@ -32,6 +32,12 @@ class StepGraph {
   TaskId add_compute(double seconds, const TaskTag& tag);
   /// On links, or on nothing.
   TaskId add(ResourceId resource, double seconds, const TaskTag& tag);
+  /// On a fluid network: `bytes` over a path, from `latency` seconds after it is ready.
+  TaskId add_flow(std::uint32_t path, double bytes, double latency, Nanoseconds linger, const TaskTag& tag) {
+    tags_.push_back(tag);
+    return graph_.add_flow(path, bytes, to_nanoseconds(latency), linger);
+  }
+  [[nodiscard]] std::uint32_t add_path(std::vector<LinkUse> path) { return graph_.add_path(std::move(path)); }
   TaskId add_barrier() { return add(no_resource, 0, {}); }
   /// After nothing, if `before` is no task.
   void depend(TaskId before, TaskId after) {
@@ -41,7 +47,8 @@ class StepGraph {
   [[nodiscard]] double link_scale(std::uint32_t lane) const;
 
   /// Plays, and measures all that is read off the schedule; `units` name the passes' phases.
-  [[nodiscard]] PlayedStep play(std::vector<Unit> units, const std::vector<PhaseShape>& shapes);
+  [[nodiscard]] PlayedStep play(std::vector<Unit> units, const std::vector<PhaseShape>& shapes,
+                                FluidNetwork* network = nullptr);
 
  private:
   void measure_phases(PlayedStep& played, const std::vector<PhaseShape>& shapes) const;

@@ -83,8 +83,8 @@ PlayedStep play(const StepModel& step, const StepPlan& plan, const Conditions& c
   if (step.parallelism.pipeline > 1) {
     return play_pipeline(step.shapes, work, step.cluster, step.parallelism, conditions);
   }
-  return play_step(step.shapes, work, {plan.routes, plan.topology, step.exchange}, step.cluster, step.parallelism,
-                   conditions);
+  return play_step(step.shapes, work, {plan.routes, plan.topology, step.exchange, step.network}, step.cluster,
+                   step.parallelism, conditions);
 }
 
 }  // namespace orch::sim

@@ -7,11 +7,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "orchmllm/exchange/link_traffic.hpp"
+#include "orchmllm/placement/topology.hpp"
 
 namespace orch::sim {
 
@@ -74,6 +76,10 @@ struct Links {
   double network_hop_seconds = 0;
   double exchange_base_seconds = 0;  ///< one all-to-all
   double exchange_peer_seconds = 0;  ///< per peer of a rank
+  // Leaf switches between NICs and spine.
+  std::uint32_t nodes_per_leaf = 0;  ///< nodes whose NICs share leaf switches; 0: all of them
+  std::uint32_t rails = 0;           ///< leaf switches that a node's NICs are spread over; 0: one for each
+  double oversubscription = 1;       ///< NIC bandwidth of a leaf switch over its bandwidth to the spine
 };
 
 struct Software {
@@ -113,6 +119,12 @@ struct Cluster {
   double gpu_hour_cost = 0;  ///< money per GPU and hour; 0: unknown
   std::string currency;
 
+  /// `ranks` of `gpus` GPUs each.
+  [[nodiscard]] Topology topology(std::uint32_t ranks, std::uint32_t gpus = 1) const {
+    const std::uint32_t per_node = std::max(1U, gpus_per_node / gpus);
+    return uniform_topology(ranks, per_node,
+                            {.rails = std::min(links.rails, per_node), .nodes_per_leaf = links.nodes_per_leaf});
+  }
   /// Of one instance that spans `gpus` GPUs: they send and receive together.
   [[nodiscard]] LinkRates exchange_rates(std::uint32_t gpus = 1) const {
     return {{links.nvlink_bandwidth * gpus, links.nic_bandwidth * gpus},

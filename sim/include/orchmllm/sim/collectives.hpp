@@ -34,14 +34,18 @@ namespace orch::sim {
   return group.per_node > 1 ? std::min(inside, between) : between;
 }
 
+/// What a ring takes however little it carries.
+[[nodiscard]] inline double ring_latency(Group group, const Links& links) {
+  const double nodes = group.nodes();
+  return links.collective_base_seconds + (nodes - 1) * links.network_hop_seconds +
+         (group.members - nodes) * links.nvlink_hop_seconds;
+}
+
 /// All-gather or reduce-scatter.
 [[nodiscard]] inline double ring_seconds(double bytes, Group group, const Links& links) {
   if (group.members <= 1 || bytes <= 0) return 0;
-  const double nodes = group.nodes();
-  const double latency = links.collective_base_seconds + (nodes - 1) * links.network_hop_seconds +
-                         (group.members - nodes) * links.nvlink_hop_seconds;
   const double message = bytes / group.members;
-  return latency + message * (group.members - 1) / ring_bandwidth(group, message, links);
+  return ring_latency(group, links) + message * (group.members - 1) / ring_bandwidth(group, message, links);
 }
 
 [[nodiscard]] inline double all_reduce_seconds(double bytes, Group group, const Links& links) {

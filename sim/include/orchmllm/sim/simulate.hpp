@@ -36,6 +36,7 @@ struct Configuration {
   std::uint64_t seed = 1;
   Parallelism parallelism = {};
   std::uint32_t micro_batch = 1;  ///< samples of a pipeline's micro-batch
+  NetworkModel network = NetworkModel::endpoints;
 
   std::optional<double> plan_seconds = {};  ///< of a step; none: as the cluster file says
   bool measure_planning = false;            ///< take what planning takes here, which differs from run to run

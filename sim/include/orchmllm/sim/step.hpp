@@ -44,11 +44,18 @@ enum class ExchangeMethod : std::uint8_t {
   all_gather,  ///< every instance gets everything
 };
 
+/// How links are shared.
+enum class NetworkModel : std::uint8_t {
+  endpoints,  ///< one task at a time on each GPU's NVLink and NIC; all beyond them is wide enough
+  fluid,      ///< max-min fair flows over NVSwitch ports, NICs, leaf switches and spine (fabric.hpp)
+};
+
 /// What travels between phases and before them, in terms of instances. No routes: nothing.
 struct Exchanges {
   std::span<const Route> routes = {};
   const Topology& topology;
   ExchangeMethod method = ExchangeMethod::all_to_all;
+  NetworkModel network = NetworkModel::endpoints;
 };
 
 /// What disturbs a step. Empty vectors: nothing.

@@ -20,6 +20,7 @@ struct StepModel {
   const Parallelism& parallelism;
   std::uint32_t micro_batch = 1;  ///< samples of a pipeline's micro-batch
   ExchangeMethod exchange = ExchangeMethod::all_to_all;
+  NetworkModel network = NetworkModel::endpoints;
   const SplitLengths* split = nullptr;  ///< set: plans may hold pieces of samples
 };
 
