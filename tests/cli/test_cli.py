@@ -26,7 +26,7 @@ class Cli(Run):
     def test_help_has_examples(self):
         for command in ([], ["trace"]):
             self.assertIn("Usage", self.good(*command, "--help"))
-        for command in (["trace", "stats"], ["trace", "validate"], ["trace", "generate"], ["balance"], ["plan"], ["simulate"], ["compare"]):
+        for command in (["trace", "stats"], ["trace", "validate"], ["trace", "generate"], ["balance"], ["plan"], ["simulate"], ["compare"], ["sweep"]):
             text = self.good(*command, "--help")
             self.assertIn("Examples:", text)
             self.assertGreaterEqual(text.count("  orch " + " ".join(command)), 2, text)

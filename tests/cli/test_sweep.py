@@ -235,10 +235,11 @@ batch = 4
         sweep = self.grid()
         self.bad(2, "--out is required", sweep)
         self.bad(2, "expected a name that ends in .jsonl or .csv", sweep, "--out", self.folder / "out.json")
+        (self.folder / "folder.csv").mkdir()
+        self.bad(2, "is a folder", sweep, "--out", self.folder / "folder.csv")
+        self.bad(2, "absent/out.csv.journal: cannot be written", sweep, "--out", self.folder / "absent" / "out.csv")
         self.bad(2, "--jobs", sweep, "--out", self.out, "--jobs", 0)
         self.bad(2, "is both read and written", sweep, "--out", self.small)
-        text = self.good("sweep", "--help")
-        self.assertGreaterEqual(text.count("orch sweep "), 3)
 
     def test_a_failing_point_fails_alone(self):
         sweep = self.sweep_file("[grid]\nshard = [8, 3]\nbatch = [2, 4]\n", "gpus = 8")

@@ -17,7 +17,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds pause{1};  ///< between looks for messages
 constexpr std::chrono::milliseconds most_between_questions{100};
-constexpr std::chrono::seconds most_silence{5};
+constexpr std::chrono::seconds most_silence{5};    ///< of a worker; being wrong costs little
+constexpr std::chrono::seconds most_patience{60};  ///< with rank 0, which writes files
 
 [[nodiscard]] std::string hash_of(const Json& identity) {
   return hex(Fingerprint().add_bytes(identity.dump()).value());
@@ -179,7 +180,7 @@ void work(Processes& processes, Loading loading, std::size_t jobs) {
       waiting = true;
       asked = Clock::now();
     }
-    if (waiting && Clock::now() - asked > most_silence) {
+    if (waiting && Clock::now() - asked > most_patience) {
       std::cerr << "orch: error: rank 0 is silent and taken for dead\n";
       std::_Exit(1);  // MPI would wait for rank 0
     }

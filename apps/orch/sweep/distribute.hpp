@@ -3,7 +3,8 @@
 // Rank 0 hands out points, the others are workers: a worker asks, rank 0 answers. A worker asks when it has finished a
 // point, and else ten times a second, also while it loads and runs. One that has been silent for five seconds is taken
 // for dead, and its points are handed out again; if it was only suspended, what it sends later counts too. Rank 0 sends
-// nothing unasked, for a message to a process that has died may never leave. A worker that gets no answer ends.
+// nothing unasked, for a message to a process that has died may never leave. A worker that gets no answer for a minute
+// ends.
 //
 //   question  {"idle": free threads, "lines": results, "identity": hash once loaded, "error": why it cannot load}
 //   answer    {"points": numbers} or {"stop": true}

@@ -68,7 +68,7 @@ void Journal::load(const Json& identity) {
           fmt::format("{}: belongs to another sweep ({}); --restart discards it", path_, difference(json, identity)));
     }
     if (good == 0) continue;
-    if (!json.is_object() || !json.contains("point")) break;
+    if (!json.is_object() || !json.contains("point") || !json["point"].is_number_unsigned()) break;
     finished_[json["point"].get<std::size_t>()] = line;
   }
   if (good < text.size()) cut(good);

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <set>
 
 #include "../common.hpp"
@@ -73,8 +74,10 @@ void sync_file(const std::string& path) {
 }  // namespace
 
 void check_results_name(const std::string& path) {
-  if (path.ends_with(".jsonl") || path.ends_with(".csv")) return;
-  throw InvalidInput(fmt::format("--out {}: expected a name that ends in .jsonl or .csv", path));
+  if (!path.ends_with(".jsonl") && !path.ends_with(".csv")) {
+    throw InvalidInput(fmt::format("--out {}: expected a name that ends in .jsonl or .csv", path));
+  }
+  if (std::filesystem::is_directory(path)) throw InvalidInput(path + ": is a folder, expected a file to write");
 }
 
 void write_results(const std::vector<std::string>& lines, const std::string& path) {

@@ -9,7 +9,7 @@
 
 namespace orch::sweep {
 
-/// Throws InvalidInput unless the name ends in .jsonl or .csv.
+/// Throws InvalidInput unless the name ends in .jsonl or .csv and is no folder's.
 void check_results_name(const std::string& path);
 
 /// `lines`: the results in the grid's order, each one line of JSON. JSON Lines, or for a name that ends in .csv a table

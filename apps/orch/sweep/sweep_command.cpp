@@ -122,6 +122,7 @@ void add_sweep_command(CLI::App& app, int& exit_code) {
       "Out of memory and infeasible are results; exit code 1 if a point fails otherwise.\n"
       "Examples:\n"
       "  orch sweep sim/sweeps/strategies.toml --out results.csv\n"
+      "  orch sweep my.toml --out results.jsonl --jobs 8\n"
       "  mpirun -np 64 orch sweep my.toml --out results.jsonl\n"
       "  mpirun -np 4 --map-by ppr:1:node --bind-to none orch sweep my.toml --out results.jsonl --jobs 64");
   command->callback([options, &exit_code] { exit_code = sweep_command(*options); });
