@@ -245,11 +245,15 @@ TEST_CASE("a fluid network: the same where nothing meets, never faster where it 
     configuration.network = network;
     return simulate(model, lengths, cluster, configuration, strategy(name));
   };
+  // Only weights are gathered, each long before the next: nothing meets.
+  cluster.links.nic_bandwidth = 1e11;
+  cluster.software.reduced_gradient_bytes = 0;
   const StrategyResult still = run("none", NetworkModel::endpoints);
   const StrategyResult still_fluid = run("none", NetworkModel::fluid);
-  CHECK(still_fluid.step_seconds == doctest::Approx(still.step_seconds).epsilon(1e-6));
-  CHECK(still_fluid.breakdown.exposed_collectives ==
-        doctest::Approx(still.breakdown.exposed_collectives).epsilon(1e-4));
+  CHECK(still_fluid.step_seconds == doctest::Approx(still.step_seconds).epsilon(1e-7));
+  CHECK(still_fluid.breakdown.exposed_collectives > 0);
+  cluster.links.nic_bandwidth = 1e9;
+  cluster.software.reduced_gradient_bytes = 4;
 
   const StrategyResult moved = run("orchmllm", NetworkModel::endpoints);
   const StrategyResult fluid = run("orchmllm", NetworkModel::fluid);
