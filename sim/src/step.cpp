@@ -136,7 +136,7 @@ class DataParallelStep {
   TaskId add_collective(const Collective& collective, double bytes, double seconds, Activity activity,
                         std::size_t unit) {
     const TaskTag tag{activity, static_cast<std::uint16_t>(unit), collective.lanes.front(), 0};
-    if (!fabric_ || collective.lanes.size() == 1) {
+    if (!fabric_ || collective.lanes.size() == 1 || bytes <= 0) {
       return graph_.add(fabric_ ? no_resource : collective.links, seconds * collective.scale, tag);
     }
     // All tensor-parallel GPUs of an instance run such a ring at the same time, over links that stand together.
