@@ -230,7 +230,7 @@ TEST_CASE("strategies: what moves, what is drawn, what it costs") {
   CHECK_THROWS_WITH_AS((void)run("orchmllm"), doctest::Contains("one pipeline stage"), InvalidInput);
 }
 
-TEST_CASE("a fluid network: the same where nothing meets, never faster where it does, slower under a narrow spine") {
+TEST_CASE("a fluid network: what meets shares, the same bytes and plans, slower under a narrow spine") {
   const Mllm model = test::plain_model();
   const PhaseLengths lengths = mixed_lengths(model);
   Cluster cluster = plain_cluster();
@@ -245,13 +245,13 @@ TEST_CASE("a fluid network: the same where nothing meets, never faster where it 
     configuration.network = network;
     return simulate(model, lengths, cluster, configuration, strategy(name));
   };
-  // Only weights are gathered, each long before the next: nothing meets.
+  // Only weights are gathered. The first two units' meet at the begin: the first one is there later, the second is not.
   cluster.links.nic_bandwidth = 1e11;
   cluster.software.reduced_gradient_bytes = 0;
   const StrategyResult still = run("none", NetworkModel::endpoints);
   const StrategyResult still_fluid = run("none", NetworkModel::fluid);
-  CHECK(still_fluid.step_seconds == doctest::Approx(still.step_seconds).epsilon(1e-7));
-  CHECK(still_fluid.breakdown.exposed_collectives > 0);
+  CHECK(still_fluid.step_seconds > still.step_seconds);
+  CHECK(still_fluid.step_seconds == doctest::Approx(still.step_seconds).epsilon(0.005));
   cluster.links.nic_bandwidth = 1e9;
   cluster.software.reduced_gradient_bytes = 4;
 
