@@ -131,11 +131,11 @@ def placement_table():
 
 def simulator_table():
     rows = medians("sim.json")
-    lines = ["| what | GPUs | steps | time | events a second | peak memory |", "|---|---:|---:|---:|---:|---:|"]
+    lines = ["| what | GPUs | steps | CPU time | events a second | peak memory |", "|---|---:|---:|---:|---:|---:|"]
     for (name, key), row in sorted(rows.items(), key=lambda item: (item[0][0], item[0][1][1:], item[0][1][0])):
         steps = str(key[1]) if len(key) > 1 else "-"
         memory = f"{row['peak_mib'] / 1024:.2f} GiB" if "peak_mib" in row else "-"
-        lines.append(f"| {name} | {key[0]:,} | {steps} | {row['real_time'] / 1e3:.2f} s | "
+        lines.append(f"| {name} | {key[0]:,} | {steps} | {row['cpu_time'] / 1e3:.2f} s | "
                      f"{row['events_per_second'] / 1e6:.1f} million | {memory} |")
     return lines
 
