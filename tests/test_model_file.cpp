@@ -1,8 +1,4 @@
 // Model files with encoders that feed encoders: what loads, and what is refused with file and line.
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,20 +8,16 @@
 #include "orchmllm/sim/model_file.hpp"
 #include "orchmllm/sim/workload.hpp"
 #include "property.hpp"
+#include "scratch.hpp"
 
 using namespace orch;
-namespace fs = std::filesystem;
 
 namespace {
 
-struct Scratch {
-  fs::path folder = fs::temp_directory_path() / ("orchmllm-test-model-file-" + std::to_string(::getpid()));
-  Scratch() { fs::create_directories(folder); }
-  ~Scratch() { fs::remove_all(folder); }
-  [[nodiscard]] std::string file(const std::string& text) const {
-    std::ofstream(folder / "m.toml", std::ios::binary) << text;
-    return (folder / "m.toml").string();
-  }
+/// Holds one model file, m.toml.
+struct Scratch : test::Scratch {
+  Scratch() : test::Scratch("model-file") {}
+  [[nodiscard]] std::string file(const std::string& text) const { return test::Scratch::file("m.toml", text); }
 };
 
 /// Lines are counted in the tests below.

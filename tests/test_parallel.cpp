@@ -1,36 +1,20 @@
 // The simulator's parallelism, strategies and disturbances against closed forms.
-#include <filesystem>
 #include <fstream>
 #include <numeric>
 
+#include "clusters.hpp"
 #include "models.hpp"
 #include "orchmllm/cost/shape.hpp"
 #include "orchmllm/sim/simulate.hpp"
 #include "orchmllm/sim/split_samples.hpp"
 #include "orchmllm/sim/uniform.hpp"
 #include "property.hpp"
+#include "scratch.hpp"
 
 using namespace orch;
 using namespace orch::sim;
 
 namespace {
-
-/// One TFLOP/s, everything else free of charge.
-Cluster plain_cluster() {
-  Cluster c;
-  c.name = "plain";
-  c.gpus_per_node = 8;
-  c.gpu.peak_flops = 1e12;
-  c.gpu.memory_bytes = 1e12;
-  c.gpu.memory_bandwidth = 1e18;
-  c.gpu.attention = {{1000, false, {{1000}, {1e12}}, {{1000}, {1e12}}},
-                     {1000, true, {{1000}, {1e12}}, {{1000}, {1e12}}}};
-  c.gpu.attention_head_dims = {1000};
-  c.links.nvlink_bandwidth = 1e18;
-  c.links.nic_bandwidth = 1e18;
-  c.software.loss_chunk_tokens = 1000;
-  return c;
-}
 
 /// An LLM of `layers` plain layers whose head weighs next to nothing.
 Mllm plain_llm(std::uint64_t layers) {
@@ -60,25 +44,10 @@ PhaseLengths mixed_lengths(const Mllm& model) {
   return test::lengths_of(model, samples);
 }
 
-class ScratchFolder {
- public:
-  ScratchFolder() : path_(std::filesystem::temp_directory_path() / ("orch-parallel-" + std::to_string(::getpid()))) {
-    std::filesystem::create_directories(path_);
-  }
-  ~ScratchFolder() { std::filesystem::remove_all(path_); }
-  std::string file(const std::string& name, const std::string& text) const {
-    std::ofstream(path_ / name) << text;
-    return (path_ / name).string();
-  }
-
- private:
-  std::filesystem::path path_;
-};
-
 }  // namespace
 
 TEST_CASE("a pipeline of equal stages takes micro-batches + stages - 1 turns; interleaving divides the last part") {
-  const Cluster cluster = plain_cluster();
+  const Cluster cluster = test::plain_cluster();
   for (const std::uint32_t stages : {2U, 4U}) {
     for (const std::uint32_t chunks : {1U, 2U, 4U}) {
       for (const std::uint32_t micro_batches : {stages, 2 * stages, 4 * stages}) {
@@ -99,7 +68,7 @@ TEST_CASE("a pipeline of equal stages takes micro-batches + stages - 1 turns; in
 }
 
 TEST_CASE("a pipeline refuses what its schedule cannot run") {
-  const Cluster cluster = plain_cluster();
+  const Cluster cluster = test::plain_cluster();
   const auto run = [&](std::uint64_t layers, const Parallelism& p) {
     (void)play_uniform(plain_llm(layers), {1000, 1}, 4, cluster, p);
   };
@@ -112,7 +81,7 @@ TEST_CASE("a pipeline refuses what its schedule cannot run") {
 }
 
 TEST_CASE("activations of a first stage: as many micro-batches as stages, more when interleaved") {
-  const Cluster cluster = plain_cluster();
+  const Cluster cluster = test::plain_cluster();
   const auto first_stage = [&](std::uint32_t chunks) {
     const Parallelism p{.pipeline = 4, .virtual_stages = chunks, .micro_batches = 8, .recompute = Recompute::full};
     const PlayedStep played = play_uniform(plain_llm(16), {1000, 1}, 4, cluster, p);
@@ -126,7 +95,7 @@ TEST_CASE("activations of a first stage: as many micro-batches as stages, more w
 
 TEST_CASE(
     "tensor parallelism divides products and adds four collectives a layer and way; context parallelism divides all") {
-  Cluster cluster = plain_cluster();
+  Cluster cluster = test::plain_cluster();
   const auto seconds = [&](const Parallelism& p) {
     return play_uniform(plain_llm(2), {1000, 1}, 8, cluster, p).result.seconds;
   };
@@ -150,7 +119,7 @@ TEST_CASE(
 }
 
 TEST_CASE("micro-batches add up; without no_sync FSDP reduces every one of them") {
-  Cluster cluster = plain_cluster();
+  Cluster cluster = test::plain_cluster();
   const auto run = [&](std::uint32_t micro_batches, DataParallel data) {
     return play_uniform(plain_llm(4), {1000, 1}, 8, cluster,
                         {.micro_batches = micro_batches, .data = data, .recompute = Recompute::none});
@@ -173,7 +142,7 @@ TEST_CASE("micro-batches add up; without no_sync FSDP reduces every one of them"
 
 TEST_CASE("one instance stands for equal ones") {
   test::check_property("representative", [] {
-    Cluster cluster = plain_cluster();
+    Cluster cluster = test::plain_cluster();
     cluster.gpus_per_node = *rc::gen::element(1U, 2U, 4U);
     cluster.links.nvlink_bandwidth = 3e9;
     cluster.links.nic_bandwidth = 1e9;
@@ -205,7 +174,7 @@ TEST_CASE("one instance stands for equal ones") {
 TEST_CASE("strategies: what moves, what is drawn, what it costs") {
   const Mllm model = test::plain_model();
   const PhaseLengths lengths = mixed_lengths(model);
-  Cluster cluster = plain_cluster();
+  Cluster cluster = test::plain_cluster();
   cluster.gpus_per_node = 2;
   cluster.links.nvlink_bandwidth = 1e10;
   cluster.links.nic_bandwidth = 1e9;
@@ -233,7 +202,7 @@ TEST_CASE("strategies: what moves, what is drawn, what it costs") {
 TEST_CASE("a fluid network: what meets shares, the same bytes and plans, slower under a narrow spine") {
   const Mllm model = test::plain_model();
   const PhaseLengths lengths = mixed_lengths(model);
-  Cluster cluster = plain_cluster();
+  Cluster cluster = test::plain_cluster();
   cluster.gpus_per_node = 2;
   cluster.links.nvlink_bandwidth = 1e10;
   cluster.links.nic_bandwidth = 1e9;
@@ -289,7 +258,7 @@ TEST_CASE("splitting: equal pieces of what is above a fair share, nothing lost, 
   }
   CHECK(units == 3);
 
-  Cluster cluster = plain_cluster();
+  Cluster cluster = test::plain_cluster();
   cluster.gpus_per_node = 4;
   const Configuration configuration{.gpus = 8, .batch = 8, .steps = 1, .seed = 2};
   const StrategyResult whole = simulate(model, lengths, cluster, configuration, strategy("movement"));
@@ -306,7 +275,7 @@ TEST_CASE("megatron: a pipeline with encoders on its first stage, found if not g
   Mllm model = test::plain_model();
   model.llm.layers = 4;
   const PhaseLengths lengths = mixed_lengths(model);
-  Cluster cluster = plain_cluster();
+  Cluster cluster = test::plain_cluster();
   Configuration configuration = four_gpus();
   configuration.batch = 4;
   std::vector<std::uint32_t> encoder_lanes;
@@ -329,7 +298,7 @@ TEST_CASE("disturbances: slow GPUs, jitter, planning, a lost node") {
   const Mllm model = plain_llm(2);
   std::vector<Sample> samples(16, test::counted(1000));
   const PhaseLengths lengths = test::lengths_of(model, samples);
-  const Cluster cluster = plain_cluster();
+  const Cluster cluster = test::plain_cluster();
   const Configuration calm{.gpus = 4, .batch = 1, .steps = 4, .seed = 5};
   const auto run = [&](const Configuration& c) { return simulate(model, lengths, cluster, c, strategy("none")); };
   const StrategyResult normal = run(calm);
@@ -371,7 +340,7 @@ TEST_CASE("disturbances: slow GPUs, jitter, planning, a lost node") {
 TEST_CASE("the largest batch that fits does, one more does not") {
   const Mllm model = test::plain_model();
   const PhaseLengths lengths = mixed_lengths(model);
-  Cluster cluster = plain_cluster();
+  Cluster cluster = test::plain_cluster();
   cluster.gpu.memory_bytes = 400e6;
   Configuration configuration = four_gpus();
   const std::uint32_t batch = find_batch(model, lengths, cluster, configuration, strategy("orchmllm"), 1000);
@@ -387,10 +356,10 @@ TEST_CASE("the largest batch that fits does, one more does not") {
 }
 
 TEST_CASE("a cluster file may extend another: lists are replaced, faults name the file that they stand in") {
-  const ScratchFolder scratch;
+  const test::Scratch scratch("parallel");
   std::ifstream shipped(std::string(ORCHMLLM_SOURCE_DIR) + "/sim/clusters/h100-8x400g.toml");
   const std::string base{std::istreambuf_iterator<char>(shipped), {}};
-  scratch.file("base.toml", base);
+  (void)scratch.file("base.toml", base);
   const Cluster c = load_cluster(
       scratch.file("more.toml",
                    "extends = \"base\"\nname = \"more\"\n[links]\nnic_gbytes = 7\n[[gpu.attention]]\nhead_dim = 64\n"
@@ -411,6 +380,6 @@ TEST_CASE("a cluster file may extend another: lists are replaced, faults name th
   fails("extends = \"nowhere\"\n", "nowhere");
   const std::string broken = base.substr(0, base.find("nic_gbytes")) + "nic_gbytes = 0\n" +
                              base.substr(base.find('\n', base.find("nic_gbytes")) + 1);
-  scratch.file("broken.toml", broken);
+  (void)scratch.file("broken.toml", broken);
   fails("extends = \"broken\"\n", "broken.toml:");
 }

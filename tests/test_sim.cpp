@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "clusters.hpp"
 #include "instances.hpp"
 #include "models.hpp"
 #include "orchmllm/sim/collectives.hpp"
@@ -19,21 +20,15 @@ namespace {
 
 /// The cluster of the worked example in docs/simulator.md: round numbers, nodes of two GPUs.
 Cluster round_cluster() {
-  Cluster c;
+  Cluster c = test::plain_cluster(0.25e12);
   c.name = "round";
   c.gpus_per_node = 2;
-  c.gpu.peak_flops = 1e12;
-  c.gpu.memory_bytes = 1e12;
   c.gpu.memory_bandwidth = 1e12;
   c.gpu.gemm_sustained = 0.5;
-  c.gpu.attention = {{1000, false, {{1000}, {0.25e12}}, {{1000}, {0.25e12}}},
-                     {1000, true, {{1000}, {0.25e12}}, {{1000}, {0.25e12}}}};
-  c.gpu.attention_head_dims = {1000};
   c.links.nvlink_bandwidth = 100e9;
   c.links.nic_bandwidth = 10e9;
   c.links.exchange_base_seconds = 10e-6;
   c.links.exchange_peer_seconds = 1e-6;
-  c.software.loss_chunk_tokens = 1000;
   return c;
 }
 

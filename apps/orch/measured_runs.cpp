@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "importers/csv_reader.hpp"
+#include "mode_names.hpp"
 #include "orchmllm/sim/model_file.hpp"
 
 namespace orch::apps {
@@ -51,12 +52,12 @@ class Row {
 
   /// One of the names, as the value beside it.
   template <class Value>
-  [[nodiscard]] Value choice(const char* column, const std::vector<std::pair<const char*, Value>>& choices) const {
+  [[nodiscard]] Value choice(const char* column, const std::map<std::string, Value>& choices) const {
     const std::string& field = text(column);
     std::string names;
     for (const auto& [name, value] : choices) {
       if (field == name) return value;
-      names += (names.empty() ? "" : ", ") + std::string(name);
+      names += (names.empty() ? "" : ", ") + name;
     }
     fail(fmt::format("{} is \"{}\", expected one of {}", column, field, names));
   }
@@ -67,33 +68,39 @@ class Row {
   const std::string& path_;
 };
 
-const std::vector<std::pair<const char*, sim::Recompute>> recompute_choices{{"none", sim::Recompute::none},
-                                                                            {"selective", sim::Recompute::selective},
-                                                                            {"alternate", sim::Recompute::alternate},
-                                                                            {"full", sim::Recompute::full}};
-
-sim::Parallelism read_parallelism(const Row& row, std::uint32_t gpus) {
-  using sim::DataParallel;
-  using sim::Recompute;
-  using sim::Trainable;
+sim::Parallelism read_parallelism(const Row& row) {
   sim::Parallelism p;
   p.tensor = row.integer32("tp");
   p.pipeline = row.integer32("pp");
   p.context = row.integer32("cp");
   p.virtual_stages = row.integer32("virtual");
-  if (gpus % p.gpus() != 0) row.fail(fmt::format("gpus {} is not a multiple of tp · pp · cp = {}", gpus, p.gpus()));
-  p.data = row.choice<DataParallel>("data_parallel", {{"fsdp", DataParallel::fsdp},
-                                                      {"hsdp", DataParallel::fsdp},
-                                                      {"distributed-optimizer", DataParallel::distributed_optimizer},
-                                                      {"replicated", DataParallel::replicated}});
+  std::map<std::string, sim::DataParallel> data_parallel = data_parallel_names;
+  data_parallel.emplace("hsdp", sim::DataParallel::fsdp);  // with a shard group that is not everybody
+  p.data = row.choice("data_parallel", data_parallel);
   if (!row.text("shard").empty()) {
     const std::uint32_t shard = row.integer32("shard");
     if (shard % p.context != 0) row.fail(fmt::format("shard {} is not a multiple of cp {}", shard, p.context));
     p.shard = shard / p.context;
   }
-  p.recompute = row.choice<Recompute>("recompute", recompute_choices);
-  p.trainable = row.choice<Trainable>("trainable", {{"full", Trainable::full}, {"lora", Trainable::adapters}});
+  p.recompute = row.choice("recompute", recompute_names);
+  p.trainable =
+      row.choice<sim::Trainable>("trainable", {{"full", sim::Trainable::full}, {"lora", sim::Trainable::adapters}});
   return p;
+}
+
+/// Sequences of a micro-batch.
+std::uint64_t read_micro_batch(const Row& row) { return row.integer("micro_batch", 1U << 20U); }
+
+/// Micro-batches of an instance and step.
+std::uint32_t read_micro_batches(const Row& row, std::uint32_t gpus, const sim::Parallelism& p) {
+  if (gpus % p.gpus() != 0) row.fail(fmt::format("gpus {} is not a multiple of tp · pp · cp = {}", gpus, p.gpus()));
+  const std::uint64_t sequences = row.integer("global_batch", 1U << 30U);
+  const std::uint64_t at_once = read_micro_batch(row) * (gpus / p.gpus());
+  if (sequences % at_once != 0) {
+    row.fail(fmt::format("global_batch {} is not a multiple of {} (micro_batch · gpus / (tp · pp · cp))", sequences,
+                         at_once));
+  }
+  return static_cast<std::uint32_t>(sequences / at_once);
 }
 
 MeasuredRun read_run(const Row& row) {
@@ -101,27 +108,19 @@ MeasuredRun read_run(const Row& row) {
   run.id = row.text("id");
   run.calibrate = row.choice<bool>("use", {{"calibrate", true}, {"validate", false}});
   run.cluster = row.text("stack");
-  run.precision =
-      row.choice<sim::Precision>("precision", {{"bf16", sim::Precision::bf16}, {"fp8", sim::Precision::fp8}});
+  run.precision = row.choice("precision", precision_names);
   run.model = row.text("model");
   run.gpus = row.integer32("gpus");
-  run.parallelism = read_parallelism(row, run.gpus);
+  run.parallelism = read_parallelism(row);
   const std::uint64_t length = row.integer("seq", 1U << 24U);
   const std::uint64_t attends = row.text("attention_length").empty() ? length : row.integer("attention_length", length);
-  run.batch = {length, row.integer("micro_batch", 1U << 20U), attends};
-  const std::uint64_t sequences = row.integer("global_batch", 1U << 30U);
-  const std::uint64_t at_once = run.batch.sequences * (run.gpus / run.parallelism.gpus());
-  if (sequences % at_once != 0) {
-    row.fail(fmt::format("global_batch {} is not a multiple of {} (micro_batch · gpus / (tp · pp · cp))", sequences,
-                         at_once));
-  }
-  run.parallelism.micro_batches = static_cast<std::uint32_t>(sequences / at_once);
+  run.batch = {length, read_micro_batch(row), attends};
+  run.parallelism.micro_batches = read_micro_batches(row, run.gpus, run.parallelism);
   run.compiled = row.choice<bool>("compile", {{"true", true}, {"false", false}});
   const auto tokens = row.number("tokens_per_second_per_gpu");
   if (!tokens) row.fail("tokens_per_second_per_gpu is empty");
   run.tokens_per_second_per_gpu = *tokens;
   run.memory_gib = row.number("memory_gib");
-  run.source = row.text("source");
   run.architecture = sim::load_model(run.model);
   if (!run.architecture.encoders.empty()) row.fail(run.model + " has encoders: runs of text models only");
   if (!row.text("layers").empty()) run.architecture.llm.layers = row.integer("layers", 10000);
@@ -137,11 +136,9 @@ MeasuredMemory read_memory_row(const Row& row) {
   m.parallelism.pipeline = row.integer32("pp");
   m.parallelism.virtual_stages = row.integer32("virtual");
   m.parallelism.data = sim::DataParallel::replicated;
-  m.parallelism.recompute = row.choice<sim::Recompute>("recompute", recompute_choices);
-  m.batch = {row.integer("seq", 1U << 24U), row.integer("micro_batch", 1U << 20U), 0};
-  const std::uint64_t at_once = m.batch.sequences * (m.gpus / m.parallelism.gpus());
-  if (m.gpus % m.parallelism.gpus() != 0) row.fail("gpus is not a multiple of tp · pp");
-  m.parallelism.micro_batches = static_cast<std::uint32_t>(row.integer("global_batch", 1U << 30U) / at_once);
+  m.parallelism.recompute = row.choice("recompute", recompute_names);
+  m.batch = {row.integer("seq", 1U << 24U), read_micro_batch(row), 0};
+  m.parallelism.micro_batches = read_micro_batches(row, m.gpus, m.parallelism);
   m.sequence_parallel = row.choice<bool>("sequence_parallel", {{"true", true}, {"false", false}});
   const auto activation = row.number("activation_gib");
   const auto states = row.number("parameters_and_optimizer_gib");
@@ -188,8 +185,7 @@ SimulatedRun simulate_run(const MeasuredRun& run, const sim::Cluster& cluster) {
   if (run.compiled) used.software.elementwise_traffic = used.software.compiled_elementwise_traffic;
   const sim::PlayedStep played = sim::play_uniform(run.architecture, run.batch, run.gpus, used, run.parallelism);
   const double seconds = played.result.seconds + used.software.step_overhead_seconds;
-  return {played.result.tokens / seconds / run.gpus, seconds, played.result.peak_memory.total() / gib,
-          played.result.breakdown};
+  return {played.result.tokens / seconds / run.gpus, played.result.peak_memory.total() / gib};
 }
 
 }  // namespace orch::apps

@@ -28,7 +28,6 @@ struct MeasuredRun {
   bool compiled = false;
   double tokens_per_second_per_gpu = 0;
   std::optional<double> memory_gib;
-  std::string source;
   Mllm architecture;  ///< as the model file says, cut to the run's layers
 };
 
@@ -37,9 +36,7 @@ struct MeasuredRun {
 
 struct SimulatedRun {
   double tokens_per_second_per_gpu = 0;
-  double step_seconds = 0;
   double memory_gib = 0;
-  sim::Breakdown breakdown;
 };
 
 [[nodiscard]] SimulatedRun simulate_run(const MeasuredRun& run, const sim::Cluster& cluster);

@@ -1,6 +1,6 @@
 #include "results.hpp"
 
-#include "system_options.hpp"
+#include "mode_names.hpp"
 
 #include <fmt/format.h>
 
@@ -18,13 +18,7 @@ Json memory_json(const sim::Memory& memory, const std::vector<std::string>& phas
 Json breakdown_json(const sim::Breakdown& breakdown, const std::vector<std::string>& phases) {
   Json json = Json::object();
   for (std::size_t p = 0; p < phases.size(); ++p) json["compute " + phases[p]] = breakdown.compute[p];
-  json["optimizer"] = breakdown.optimizer;
-  json["exposed exchange"] = breakdown.exposed_exchange;
-  json["exposed collectives"] = breakdown.exposed_collectives;
-  json["bubble"] = breakdown.bubble;
-  json["planning"] = breakdown.planning;
-  json["waiting"] = breakdown.waiting;
-  json["overhead"] = breakdown.overhead;
+  for (const sim::BreakdownPart& part : sim::breakdown_parts) json[part.name] = breakdown.*part.seconds;
   return json;
 }
 
@@ -36,9 +30,9 @@ Json parallelism_json(const sim::StrategyResult& result) {
           {"virtual_stages", p.virtual_stages},
           {"micro_batches", p.micro_batches},
           {"micro_batch", result.micro_batch},
-          {"data_parallel", name_of(p.data)},
+          {"data_parallel", name_in(data_parallel_names, p.data)},
           {"shard", p.shard},
-          {"recompute", name_of(p.recompute)}};
+          {"recompute", name_in(recompute_names, p.recompute)}};
 }
 
 std::vector<std::string> phase_names(const auto& phases) {

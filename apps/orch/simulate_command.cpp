@@ -90,9 +90,7 @@ std::string unknown_strategy(const std::string& name) {
 
 void add_simulate_options(CLI::App& command, SimulateOptions& options) {
   add_run_options(command, options);
-  command
-      .add_option("--strategy", options.strategy,
-                  "none, pre-balance, llm-only, megatron, orchmllm, orchmllm-allgather, movement or movement+split")
+  command.add_option("--strategy", options.strategy, sim::strategy_names())
       ->check(unknown_strategy)
       ->capture_default_str();
   command.add_flag("--find-batch", options.find_batch, "Simulate the largest batch that fits into memory");

@@ -3,35 +3,17 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <map>
+
+#include "mode_names.hpp"
 
 namespace orch::apps {
 
 namespace {
 
-const std::map<std::string, sim::DataParallel> data_parallel_names{
-    {"fsdp", sim::DataParallel::fsdp},
-    {"distributed-optimizer", sim::DataParallel::distributed_optimizer},
-    {"replicated", sim::DataParallel::replicated}};
-const std::map<std::string, sim::Recompute> recompute_names{{"none", sim::Recompute::none},
-                                                            {"selective", sim::Recompute::selective},
-                                                            {"alternate", sim::Recompute::alternate},
-                                                            {"full", sim::Recompute::full}};
-const std::map<std::string, sim::Precision> precision_names{{"bf16", sim::Precision::bf16},
-                                                            {"fp8", sim::Precision::fp8}};
-
 const std::map<std::string, sim::NetworkModel> network_names{{"endpoints", sim::NetworkModel::endpoints},
                                                              {"fluid", sim::NetworkModel::fluid}};
 const std::map<std::string, Granularity> granularity_names{{"sample", Granularity::sample},
                                                            {"unit", Granularity::unit}};
-
-template <class Value>
-std::string name_in(const std::map<std::string, Value>& names, Value value) {
-  for (const auto& [name, candidate] : names) {
-    if (candidate == value) return name;
-  }
-  return "";
-}
 
 /// "3:1.25" → GPU 3 is 1.25 times as slow.
 std::vector<sim::Slowdown> slowdowns(const char* option, const std::vector<std::string>& texts) {
@@ -51,9 +33,6 @@ std::vector<sim::Slowdown> slowdowns(const char* option, const std::vector<std::
 }
 
 }  // namespace
-
-std::string name_of(sim::DataParallel data_parallel) { return name_in(data_parallel_names, data_parallel); }
-std::string name_of(sim::Recompute recompute) { return name_in(recompute_names, recompute); }
 
 sim::Configuration SystemOptions::configuration() const {
   sim::Configuration c;

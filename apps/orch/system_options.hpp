@@ -43,8 +43,4 @@ struct SystemOptions : RunOptions {
 
 void add_system_options(CLI::App& command, SystemOptions& options);
 
-/// Name of a mode as options and JSON have it.
-[[nodiscard]] std::string name_of(sim::DataParallel data_parallel);
-[[nodiscard]] std::string name_of(sim::Recompute recompute);
-
 }  // namespace orch::apps

@@ -10,6 +10,7 @@
 #include "commands.hpp"
 #include "common.hpp"
 #include "measured_runs.hpp"
+#include "mode_names.hpp"
 #include "orchmllm/version.hpp"
 
 namespace orch::apps {
@@ -48,6 +49,8 @@ struct Errors {
   [[nodiscard]] double worst() const { return sorted.empty() ? 0 : sorted.back(); }
 };
 
+const char* use_of(bool calibrate) { return calibrate ? "calibrate" : "validate"; }
+
 std::vector<Comparison> compare_runs(const std::string& path) {
   std::map<std::string, sim::Cluster> clusters;
   std::vector<Comparison> result;
@@ -62,9 +65,9 @@ std::vector<Comparison> compare_runs(const std::string& path) {
 Json run_json(const Comparison& c) {
   const sim::Parallelism& p = c.run.parallelism;
   Json json{{"id", c.run.id},
-            {"use", c.run.calibrate ? "calibrate" : "validate"},
+            {"use", use_of(c.run.calibrate)},
             {"cluster", c.run.cluster},
-            {"precision", c.run.precision == sim::Precision::fp8 ? "fp8" : "bf16"},
+            {"precision", name_in(precision_names, c.run.precision)},
             {"model", c.run.model},
             {"layers", c.run.architecture.llm.layers},
             {"gpus", c.run.gpus},
@@ -90,7 +93,7 @@ Json summary_json(const std::vector<Comparison>& comparisons) {
     for (const auto& [calibrate, values] : errors) {
       const Errors e(values);
       json.push_back({{"cluster", cluster},
-                      {"use", calibrate ? "calibrate" : "validate"},
+                      {"use", use_of(calibrate)},
                       {"runs", values.size()},
                       {"mean_error", e.mean()},
                       {"median_error", e.median()},
@@ -106,9 +109,8 @@ void print_runs(const std::vector<Comparison>& comparisons) {
   std::vector<std::vector<std::string>> table{
       {"run", "use", "cluster", "", "model", "GPUs", "measured", "simulated", "error %"}};
   for (const Comparison& c : comparisons) {
-    table.push_back({c.run.id, c.run.calibrate ? "calibrate" : "validate", c.run.cluster,
-                     c.run.precision == sim::Precision::fp8 ? "fp8" : "bf16", c.run.model, std::to_string(c.run.gpus),
-                     fmt::format("{:.0f}", c.run.tokens_per_second_per_gpu),
+    table.push_back({c.run.id, use_of(c.run.calibrate), c.run.cluster, name_in(precision_names, c.run.precision),
+                     c.run.model, std::to_string(c.run.gpus), fmt::format("{:.0f}", c.run.tokens_per_second_per_gpu),
                      fmt::format("{:.0f}", c.simulated.tokens_per_second_per_gpu),
                      fmt::format("{:+.1f}", 100 * c.error())});
   }

@@ -5,12 +5,6 @@
 
 namespace orch::sim {
 
-namespace {
-
-bool travels(const Message& message) { return message.from != message.to && message.bytes > 0; }
-
-}  // namespace
-
 std::vector<Message> messages(const ExchangePlan& plan) {
   std::vector<Message> result;
   for (std::size_t t = 0; t < plan.transfers.size(); ++t) {
@@ -51,10 +45,14 @@ Nanoseconds busiest_link_time(std::span<const Message> messages, const Fabric& f
   return to_nanoseconds(longest);
 }
 
+Nanoseconds linger_time(std::span<const Message> messages, const Fabric& fabric, double tolerance) {
+  return static_cast<Nanoseconds>(tolerance * static_cast<double>(busiest_link_time(messages, fabric)));
+}
+
 PlayedExchange play_exchange(std::span<const Message> messages, const Fabric& fabric, const LinkRates& rates,
                              double tolerance) {
   const std::vector<Nanoseconds> setup = setup_times(messages, fabric.topology(), rates);
-  const auto linger = static_cast<Nanoseconds>(tolerance * static_cast<double>(busiest_link_time(messages, fabric)));
+  const Nanoseconds linger = linger_time(messages, fabric, tolerance);
   FluidNetwork network = fabric.network();
   std::vector<Message> of_flow;
   for (std::size_t m = 0; m < messages.size(); ++m) {

@@ -65,8 +65,7 @@ Memory resident_memory(double parameters, double largest_unit, std::uint32_t ins
                        const Parallelism& parallelism) {
   const Software& software = cluster.software;
   const double own = parameters / parallelism.tensor;
-  const double replicas = static_cast<double>(instances) * parallelism.context;
-  const double shard = parallelism.shard == 0 ? replicas : parallelism.shard * parallelism.context;
+  const double shards = parallelism.optimizer_shards(instances);
   const bool frozen = parallelism.trainable == Trainable::adapters;  // what adapters keep is small
   const double master = frozen ? software.parameter_bytes : software.master_bytes;
   const double gradient = frozen ? 0 : software.gradient_bytes;
@@ -74,11 +73,11 @@ Memory resident_memory(double parameters, double largest_unit, std::uint32_t ins
   Memory memory;
   switch (parallelism.data) {
     case DataParallel::fsdp:
-      memory.parameters = own * master / shard;
-      memory.gradients = own * gradient / shard;
-      memory.optimizer = own * moments / shard;
+      memory.parameters = own * master / shards;
+      memory.gradients = own * gradient / shards;
+      memory.optimizer = own * moments / shards;
       // The unit in use and the prefetched one; one unit's full gradients before they are reduced.
-      if (shard > 1) {
+      if (shards > 1) {
         memory.gathered =
             largest_unit / parallelism.tensor * (2 * software.parameter_bytes + software.reduced_gradient_bytes);
       }
@@ -87,8 +86,7 @@ Memory resident_memory(double parameters, double largest_unit, std::uint32_t ins
     case DataParallel::replicated:
       memory.parameters = own * software.parameter_bytes;
       memory.gradients = own * gradient;
-      memory.optimizer = own * (frozen ? 0 : master + moments);
-      if (parallelism.data == DataParallel::distributed_optimizer) memory.optimizer /= replicas;
+      memory.optimizer = own * (frozen ? 0 : master + moments) / shards;
       break;
   }
   memory.reserved = software.reserved_bytes;

@@ -254,8 +254,7 @@ class PipelineStep {
     }
     if (parallelism_.trainable == Trainable::adapters) return;
     const double shards = parallelism_.data == DataParallel::replicated ? 1 : data_group().members;
-    const double seconds =
-        parameters / shards * cluster_.software.optimizer_traffic_bytes / cluster_.gpu.memory_bandwidth;
+    const double seconds = optimizer_seconds(parameters, shards, cluster_);
     for (std::uint32_t instance = 0; instance < instances_; ++instance) {
       const TaskId task = graph_.add_compute(seconds, {Activity::optimizer, 0, lane(instance, stage), 0});
       for (const TaskId before : reduced) graph_.depend(before, task);

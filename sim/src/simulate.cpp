@@ -84,12 +84,6 @@ class BatchSource {
 
 void check(const Configuration& configuration, const Strategy& strategy) {
   const Parallelism& p = configuration.parallelism;
-  if (configuration.gpus == 0 || configuration.gpus % p.gpus() != 0) {
-    throw InvalidInput(
-        fmt::format("{} GPUs are not a multiple of the {} that one instance spans (tensor {} · context "
-                    "{} · pipeline {})",
-                    configuration.gpus, p.gpus(), p.tensor, p.context, p.pipeline));
-  }
   if (p.pipeline > 1 && configuration.network == NetworkModel::fluid) {
     throw InvalidInput("pipelines are not played on a fluid network: expected one pipeline stage, or endpoints");
   }
@@ -122,6 +116,19 @@ std::vector<double> scales(const std::vector<Slowdown>& slow, const Configuratio
   return scale;
 }
 
+/// What the simulated system takes to plan a step.
+double planning_seconds(const Configuration& configuration, const Cluster& cluster, const Strategy& strategy,
+                        const StepPlan& plan) {
+  if (configuration.measure_planning) {
+    double seconds = 0;
+    for (const PhasePlan& phase : plan.phases) seconds += phase.solve_seconds;
+    return seconds;
+  }
+  if (configuration.plan_seconds) return *configuration.plan_seconds;
+  const double samples = static_cast<double>(configuration.gpus) * configuration.batch;
+  return strategy.balances() ? cluster.software.plan_seconds_per_sample * samples : 0;
+}
+
 /// What planning and the host add to a played step.
 void add_planning(PlayedStep& played, const Configuration& configuration, const Cluster& cluster, double plan_seconds) {
   StepResult& step = played.result;
@@ -152,7 +159,6 @@ void add_step(StrategyResult& sum, const StepPlan& plan, const StepResult& step,
     summary.imbalance += plan.phases[phase].assignment.imbalance();
     summary.gap += plan.phases[phase].assignment.gap();
     summary.idle_fraction += step.phases[phase].idle_fraction();
-    sum.measured_plan_seconds += plan.phases[phase].solve_seconds;
   }
   if (index == 0 || step.peak_memory.total() > sum.peak_memory.total()) {
     sum.peak_memory = step.peak_memory;
@@ -188,9 +194,8 @@ void finish(StrategyResult& sum, const Cluster& cluster, const Configuration& co
   sum.hfu /= gpu_seconds * peak;
   sum.tokens_per_second_per_gpu /= gpu_seconds;
   sum.idle_fraction = 1 - sum.idle_fraction / sum.step_seconds;
-  for (double* value : {&sum.step_seconds, &sum.exchange_seconds, &sum.plan_seconds, &sum.measured_plan_seconds,
-                        &sum.exchange_intra_node_bytes, &sum.exchange_inter_node_bytes, &sum.input_intra_node_bytes,
-                        &sum.input_inter_node_bytes}) {
+  for (double* value : {&sum.step_seconds, &sum.exchange_seconds, &sum.plan_seconds, &sum.exchange_intra_node_bytes,
+                        &sum.exchange_inter_node_bytes, &sum.input_intra_node_bytes, &sum.input_inter_node_bytes}) {
     *value /= steps;
   }
   sum.breakdown /= steps;
@@ -211,15 +216,15 @@ StrategyResult simulate(const Mllm& model, const PhaseLengths& lengths, const Cl
   if (strategy.pipelined && given.parallelism.tensor * given.parallelism.pipeline == 1) {
     choose_pipeline(model, lengths, cluster, strategy, configuration);
   }
-  check(configuration, strategy);
   const Parallelism& parallelism = configuration.parallelism;
+  const std::uint32_t instances = count_instances(configuration.gpus, parallelism);
+  check(configuration, strategy);
   StrategyResult result;
   result.name = strategy.name;
   result.parallelism = parallelism;
   result.micro_batch = configuration.micro_batch;
   BatchSource source(lengths, configuration, strategy.sorted_batches);
   Fingerprint hash;
-  const std::uint32_t instances = configuration.gpus / parallelism.gpus();
   const std::vector<std::uint32_t> home = home_ranks(instances, configuration.batch * parallelism.gpus());
   const Topology topology = cluster.topology(instances, parallelism.stage_gpus());
   const std::vector<PhaseShape> shapes = phase_shapes(model);
@@ -248,12 +253,7 @@ StrategyResult simulate(const Mllm& model, const PhaseLengths& lengths, const Cl
     hash.add(plan.hash);
     conditions.seed = mix64(configuration.seed * 0x9e3779b97f4a7c15ULL + step);
     PlayedStep played = play(step_model, plan, conditions);
-    double plan_seconds = configuration.plan_seconds.value_or(
-        strategy.balances() ? cluster.software.plan_seconds_per_sample * static_cast<double>(home.size()) : 0);
-    if (configuration.measure_planning) {
-      plan_seconds = 0;
-      for (const PhasePlan& phase : plan.phases) plan_seconds += phase.solve_seconds;
-    }
+    const double plan_seconds = planning_seconds(configuration, cluster, strategy, plan);
     result.plan_seconds += plan_seconds;
     add_planning(played, configuration, cluster, plan_seconds);
     add_step(result, plan, played.result, step);

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -74,7 +75,7 @@ class DataParallelStep {
 
     std::optional<FluidNetwork> network;
     if (fabric_) network = fabric_->network();
-    PlayedStep played = graph_.play(std::move(units_), shapes_, network ? &*network : nullptr);
+    PlayedStep played = graph_.play(units_, shapes_, network ? &*network : nullptr);
     measure_work(shapes_, work_, cluster_, parallelism_, played.result);
     measure_exchanges(played);
     measure_memory(played);
@@ -309,13 +310,11 @@ class DataParallelStep {
     LaneTasks tasks(lanes_);
     std::vector<Message> all;
     for (const ExchangePlan* plan : plans) {
-      for (const Message& message : messages(*plan)) {
-        if (message.from != message.to && message.bytes > 0) all.push_back(message);
-      }
+      const std::vector<Message> some = messages(*plan);
+      std::copy_if(some.begin(), some.end(), std::back_inserter(all), travels);
     }
     const std::vector<Nanoseconds> setup = setup_times(all, topology_, rates_);
-    const auto linger =
-        static_cast<Nanoseconds>(exchange_tolerance * static_cast<double>(busiest_link_time(all, *fabric_)));
+    const Nanoseconds linger = linger_time(all, *fabric_, exchange_tolerance);
     for (std::size_t m = 0; m < all.size(); ++m) {
       const auto [from, to, bytes] = all[m];
       const double scale = std::max(graph_.link_scale(from), graph_.link_scale(to));
@@ -396,11 +395,8 @@ class DataParallelStep {
 
   void add_optimizer() {
     if (parallelism_.trainable == Trainable::adapters) return;
-    const double shards = parallelism_.data == DataParallel::replicated ? 1
-                          : sharded()                                   ? shard_ * parallelism_.context
-                                                                        : work_.instances * parallelism_.context;
-    const double seconds = all_parameters() / parallelism_.tensor / shards * cluster_.software.optimizer_traffic_bytes /
-                           cluster_.gpu.memory_bandwidth;
+    const double seconds = optimizer_seconds(all_parameters() / parallelism_.tensor,
+                                             parallelism_.optimizer_shards(work_.instances), cluster_);
     for (std::uint32_t lane = 0; lane < lanes_; ++lane) {
       const TaskId task = graph_.add_compute(seconds, {Activity::optimizer, 0, lane, 0});
       // Reductions of a lane run one after the other on one link, so the last one ends last.
@@ -472,13 +468,9 @@ class DataParallelStep {
 
   void measure_memory(PlayedStep& played) const {
     const ExchangeBuffers buffers = exchange_buffers();
-    double parameters = 0;
     double largest_unit = 0;
-    for (const Unit& unit : played.units) {
-      parameters += unit.parameters;
-      largest_unit = std::max(largest_unit, unit.parameters);
-    }
-    const Memory resident = resident_memory(parameters, largest_unit, work_.instances, cluster_, parallelism_);
+    for (const Unit& unit : units_) largest_unit = std::max(largest_unit, unit.parameters);
+    const Memory resident = resident_memory(all_parameters(), largest_unit, work_.instances, cluster_, parallelism_);
     double most = -1;
     for (std::uint32_t lane = 0; lane < lanes_; ++lane) {
       for (std::size_t m = 0; m < work_.work.back().size(); ++m) {

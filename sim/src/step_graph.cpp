@@ -29,29 +29,21 @@ bool on_link(const TaskTag& tag) {
 }  // namespace
 
 double Breakdown::total() const {
-  return std::accumulate(compute.begin(), compute.end(), 0.0) + optimizer + exposed_exchange + exposed_collectives +
-         bubble + planning + waiting + overhead;
+  double sum = std::accumulate(compute.begin(), compute.end(), 0.0);
+  for (const BreakdownPart& part : breakdown_parts) sum += this->*part.seconds;
+  return sum;
 }
 
 Breakdown& Breakdown::operator+=(const Breakdown& other) {
   compute.resize(std::max(compute.size(), other.compute.size()), 0);
   for (std::size_t p = 0; p < other.compute.size(); ++p) compute[p] += other.compute[p];
-  optimizer += other.optimizer;
-  exposed_exchange += other.exposed_exchange;
-  exposed_collectives += other.exposed_collectives;
-  bubble += other.bubble;
-  planning += other.planning;
-  waiting += other.waiting;
-  overhead += other.overhead;
+  for (const BreakdownPart& part : breakdown_parts) this->*part.seconds += other.*part.seconds;
   return *this;
 }
 
 Breakdown& Breakdown::operator/=(double divisor) {
   for (double& seconds : compute) seconds /= divisor;
-  for (double* seconds :
-       {&optimizer, &exposed_exchange, &exposed_collectives, &bubble, &planning, &waiting, &overhead}) {
-    *seconds /= divisor;
-  }
+  for (const BreakdownPart& part : breakdown_parts) this->*part.seconds /= divisor;
   return *this;
 }
 

@@ -61,6 +61,11 @@ class StepGraph {
   std::vector<TaskTag> tags_;
 };
 
+/// Of one GPU that holds `parameters`, of which it updates one of `shards`.
+[[nodiscard]] inline double optimizer_seconds(double parameters, double shards, const Cluster& cluster) {
+  return parameters / shards * cluster.software.optimizer_traffic_bytes / cluster.gpu.memory_bandwidth;
+}
+
 /// Operations and tokens of all instances.
 void measure_work(const std::vector<PhaseShape>& shapes, const StepWork& work, const Cluster& cluster,
                   const Parallelism& parallelism, StepResult& result);

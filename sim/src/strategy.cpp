@@ -31,13 +31,17 @@ const std::vector<Strategy>& strategies() {
   return known;
 }
 
-const Strategy& strategy(const std::string& name) {
+std::string strategy_names() {
   std::string names;
+  for (const Strategy& known : strategies()) names += (names.empty() ? "" : ", ") + known.name;
+  return names;
+}
+
+const Strategy& strategy(const std::string& name) {
   for (const Strategy& candidate : strategies()) {
     if (candidate.name == name) return candidate;
-    names += (names.empty() ? "" : ", ") + candidate.name;
   }
-  throw InvalidInput(fmt::format("unknown strategy \"{}\", expected one of {}", name, names));
+  throw InvalidInput(fmt::format("unknown strategy \"{}\", expected one of {}", name, strategy_names()));
 }
 
 }  // namespace orch::sim

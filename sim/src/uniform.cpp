@@ -1,10 +1,6 @@
 #include "orchmllm/sim/uniform.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-
-#include "orchmllm/base/error.hpp"
 
 namespace orch::sim {
 
@@ -21,14 +17,8 @@ void add_sequence(WorkSum& sum, const UniformBatch& batch) {
 
 PlayedStep play_uniform(const Mllm& model, const UniformBatch& batch, std::uint32_t gpus, const Cluster& cluster,
                         const Parallelism& parallelism) {
-  if (gpus == 0 || gpus % parallelism.gpus() != 0) {
-    throw InvalidInput(
-        fmt::format("{} GPUs are not a multiple of the {} that one instance spans (tensor {} · context "
-                    "{} · pipeline {})",
-                    gpus, parallelism.gpus(), parallelism.tensor, parallelism.context, parallelism.pipeline));
-  }
   const std::vector<PhaseShape> shapes = phase_shapes(model);
-  StepWork work{gpus / parallelism.gpus(), {}};
+  StepWork work{count_instances(gpus, parallelism), {}};
   for (const PhaseShape& shape : shapes) {
     WorkSum sum(shape, cluster.gpu, parallelism);
     const bool llm = &shape == &shapes.back();

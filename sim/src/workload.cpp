@@ -251,10 +251,10 @@ PassSeconds pass_seconds(const PhaseShape& shape, const PhaseWork& work, const C
       std::max(launches, products.forward + attention_forward + elementwise) + tensor_exposed + context_forward;
   const double weight_gradient = parallelism.trainable == Trainable::full ? products.weight_gradient : 0;
   const double backward = products.input_gradient + weight_gradient + attention_backward + 2 * elementwise;
-  pass.layer_recompute =
+  double recompute =
       again.gemm * products.forward + again.attention * attention_forward + again.elementwise * elementwise;
-  if (again.gemm == 1) pass.layer_recompute = pass.layer_forward;
-  pass.layer_backward = std::max(2 * launches, backward) + tensor_exposed + context_backward + pass.layer_recompute;
+  if (again.gemm == 1) recompute = pass.layer_forward;
+  pass.layer_backward = std::max(2 * launches, backward) + tensor_exposed + context_backward + recompute;
 
   const EndSeconds first = end_seconds(shape.first_products, work, cluster, parallelism);
   EndSeconds last = end_seconds(shape.last_products, work, cluster, parallelism);

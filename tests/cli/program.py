@@ -52,3 +52,12 @@ class Run(unittest.TestCase):
         result = orch(*arguments)
         self.assertEqual(result.returncode, 0, result.stderr)
         return result.stdout
+
+    def bad(self, code, message, *arguments):
+        """Ends with that code and message, and prints nothing else. Returns what it said."""
+        result = orch(*arguments)
+        self.assertEqual(result.returncode, code, result.stdout + result.stderr)
+        self.assertTrue(result.stderr.startswith("orch: error: "), result.stderr)
+        self.assertIn(message, result.stderr)
+        self.assertEqual(result.stdout, "")
+        return result.stderr

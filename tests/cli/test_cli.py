@@ -16,13 +16,6 @@ SMALL = ["--model", "mllm-10b", "--cluster", "h100-8x400g", "--gpus", "16", "--b
 
 
 class Cli(Run):
-    def bad(self, code, message, *arguments):
-        result = orch(*arguments)
-        self.assertEqual(result.returncode, code, result.stdout + result.stderr)
-        self.assertTrue(result.stderr.startswith("orch: error: "), result.stderr)
-        self.assertIn(message, result.stderr)
-        self.assertEqual(result.stdout, "")
-
     def test_help_has_examples(self):
         for command in ([], ["trace"]):
             self.assertIn("Usage", self.good(*command, "--help"))

@@ -17,13 +17,6 @@ MEMORY = SOURCE / "sim" / "validation" / "memory.csv"
 
 
 class Simulate(Run):
-    def bad(self, code, message, *arguments):
-        result = orch(*arguments)
-        self.assertEqual(result.returncode, code, result.stdout + result.stderr)
-        self.assertTrue(result.stderr.startswith("orch: error: "), result.stderr)
-        self.assertIn(message, result.stderr)
-        self.assertEqual(result.stdout, "")
-
     def simulate(self, *options):
         result = orch("simulate", *SMALL, *options, "--json", "-")
         self.assertIn(result.returncode, (0, 3), result.stderr)
@@ -130,9 +123,6 @@ class Simulate(Run):
 
 
 class Validation(Run):
-    def bad(self, code, message, *arguments):
-        Simulate.bad(self, code, message, *arguments)
-
     def test_validate(self):
         out = json.loads(self.good("validate", "--runs", RUNS, "--memory", MEMORY, "--json", "-"))
         check_schema("validation", out)

@@ -86,12 +86,7 @@ seed = [1, 2, 3, 4, 5, 6]
         return sweep, Sweep.long_expected
 
     def bad(self, code, message, *arguments):
-        result = orch("sweep", *arguments)
-        self.assertEqual(result.returncode, code, result.stdout + result.stderr)
-        self.assertTrue(result.stderr.startswith("orch: error: "), result.stderr)
-        self.assertIn(message, result.stderr)
-        self.assertEqual(result.stdout, "")
-        return result.stderr
+        return super().bad(code, message, "sweep", *arguments)
 
     def rows(self, path=None):
         rows = [json.loads(line) for line in (path or self.out).read_text().splitlines()]

@@ -28,6 +28,9 @@ struct Message {
   std::uint64_t bytes = 0;
 };
 
+/// Whether it puts anything on a link.
+[[nodiscard]] inline bool travels(const Message& message) { return message.from != message.to && message.bytes > 0; }
+
 /// One message for each transfer, whatever fields it carries.
 [[nodiscard]] std::vector<Message> messages(const ExchangePlan& plan);
 
@@ -37,6 +40,9 @@ struct Message {
 
 /// How long the messages keep the busiest link busy, at least.
 [[nodiscard]] Nanoseconds busiest_link_time(std::span<const Message> messages, const Fabric& fabric);
+
+/// How long a message lingers, so that ends stay within a tolerance of the busiest link's time.
+[[nodiscard]] Nanoseconds linger_time(std::span<const Message> messages, const Fabric& fabric, double tolerance);
 
 struct PlayedExchange {
   std::vector<Nanoseconds> finish;  ///< rank → end of the last message that it sends or receives; 0 without any

@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 
 #include "orchmllm/base/cost.hpp"
+#include "orchmllm/base/error.hpp"
 
 namespace orch::sim {
 
@@ -42,9 +44,22 @@ struct Parallelism {
   Trainable trainable = Trainable::full;
 
   [[nodiscard]] std::uint32_t gpus() const { return tensor * context * pipeline; }
+  /// GPUs that one copy of the optimizer is spread over, but for tensor and pipeline parallelism.
+  [[nodiscard]] std::uint32_t optimizer_shards(std::uint32_t instances) const {
+    if (data == DataParallel::replicated) return 1;
+    return (data == DataParallel::fsdp && shard > 0 ? shard : instances) * context;
+  }
   /// Of one pipeline stage.
   [[nodiscard]] std::uint32_t stage_gpus() const { return tensor * context; }
 };
+
+/// Data-parallel instances on `gpus` GPUs. Throws InvalidInput if they are not a multiple of what one instance spans.
+[[nodiscard]] inline std::uint32_t count_instances(std::uint32_t gpus, const Parallelism& p) {
+  if (gpus > 0 && gpus % p.gpus() == 0) return gpus / p.gpus();
+  throw InvalidInput(std::to_string(gpus) + " GPUs are not a multiple of the " + std::to_string(p.gpus()) +
+                     " that one instance spans (tensor " + std::to_string(p.tensor) + " · context " +
+                     std::to_string(p.context) + " · pipeline " + std::to_string(p.pipeline) + ")");
+}
 
 /// GPUs of one collective: so many, so many of them in each node.
 struct Group {

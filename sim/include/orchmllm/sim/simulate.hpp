@@ -67,7 +67,6 @@ struct StrategyResult {
   double idle_fraction = 0;  ///< of compute, over whole steps
   double exchange_seconds = 0;
   double plan_seconds = 0;               ///< as the simulated system spends them
-  double measured_plan_seconds = 0;      ///< what they took here
   double exchange_intra_node_bytes = 0;  ///< encoder outputs and their gradients
   double exchange_inter_node_bytes = 0;
   double input_intra_node_bytes = 0;  ///< raw inputs, on the prefetch path

@@ -17,6 +17,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -97,6 +98,19 @@ struct Breakdown {
   Breakdown& operator+=(const Breakdown& other);
   Breakdown& operator/=(double divisor);
 };
+
+/// All parts but compute, as outputs name them.
+struct BreakdownPart {
+  const char* name;
+  double Breakdown::*seconds;
+};
+inline constexpr std::array<BreakdownPart, 7> breakdown_parts{{{"optimizer", &Breakdown::optimizer},
+                                                               {"exposed exchange", &Breakdown::exposed_exchange},
+                                                               {"exposed collectives", &Breakdown::exposed_collectives},
+                                                               {"bubble", &Breakdown::bubble},
+                                                               {"planning", &Breakdown::planning},
+                                                               {"waiting", &Breakdown::waiting},
+                                                               {"overhead", &Breakdown::overhead}}};
 
 struct StepResult {
   double seconds = 0;

@@ -36,6 +36,8 @@ struct Strategy {
 };
 
 [[nodiscard]] const std::vector<Strategy>& strategies();
+/// "none, …, movement+split"
+[[nodiscard]] std::string strategy_names();
 /// Throws InvalidInput that lists the known names.
 [[nodiscard]] const Strategy& strategy(const std::string& name);
 

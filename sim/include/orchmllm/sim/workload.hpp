@@ -97,7 +97,6 @@ struct Unit {
 struct PassSeconds {
   double layer_forward = 0;
   double layer_backward = 0;
-  double layer_recompute = 0;  ///< of that, recomputation
   double first_forward = 0;
   double first_backward = 0;
   double last_forward = 0;
