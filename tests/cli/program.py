@@ -3,9 +3,12 @@
 Imported by scripts that are called as `test_x.py ORCH SOURCE`.
 """
 
+import atexit
+import gzip
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,8 +22,22 @@ except ImportError:
 
 ORCH = pathlib.Path(sys.argv[1]).resolve()
 SOURCE = pathlib.Path(sys.argv[2]).resolve()
-DEMO = SOURCE / "traces" / "omni-demo.jsonl.gz"
+WHOLE_DEMO = SOURCE / "traces" / "omni-demo.jsonl.gz"
 SHARED = pathlib.Path(os.environ.get("ORCHMLLM_SHARED", SOURCE.parent / "shared"))
+
+
+def beginning_of_demo(samples):
+    """The shipped trace's first samples as a trace of the same name: enough for most tests, and soon read."""
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder)
+    path = pathlib.Path(folder) / WHOLE_DEMO.name
+    with gzip.open(WHOLE_DEMO, "rt") as whole, gzip.open(path, "wt") as part:
+        part.write(json.dumps(json.loads(next(whole)) | {"samples": samples}) + "\n")
+        part.writelines(next(whole) for _ in range(samples))
+    return path
+
+
+DEMO = beginning_of_demo(2000)
 
 
 def check_schema(name, document):

@@ -9,7 +9,7 @@ import os
 import sys
 import unittest
 
-from program import DEMO, SHARED, SOURCE, Run, orch
+from program import DEMO, SHARED, SOURCE, WHOLE_DEMO, Run, orch
 
 PROFILES = SOURCE / "traces" / "profiles"
 METADATA = ('{"orchmllm_trace":1,"name":"small","source":"made up","license":"CC0","kind":"inference",'
@@ -137,7 +137,7 @@ class TraceTools(Run):
                 self.bad("cut short", "trace", command, *[cut if argument == bad else argument for argument in arguments])
 
     def test_stats(self):
-        out = json.loads(self.good("trace", "stats", DEMO, "--model", "mllm-10b", "--json", "-"))
+        out = json.loads(self.good("trace", "stats", WHOLE_DEMO, "--model", "mllm-10b", "--json", "-"))
         self.assertEqual(out["quantities"]["text tokens"]["count"], 200000)
         self.assertEqual(out["quantities_of_task"]["asr"]["audio seconds"]["quantiles"]["1"], 34.926)
         shares = out["cost_shares"]
@@ -179,7 +179,7 @@ class TraceTools(Run):
         return json.loads(self.good("trace", "diff", a, b, "--json", "-"))
 
     def test_generate_fit_generate_is_near(self):
-        traces = [self.generate("omni.jsonl", "omni", 60000, 1), DEMO]
+        traces = [self.generate("omni.jsonl", "omni", 60000, 1), WHOLE_DEMO]
         if (SHARED / "traces").exists():
             traces += sorted((SHARED / "traces").glob("*.jsonl.gz"))
         else:
@@ -188,7 +188,7 @@ class TraceTools(Run):
             with self.subTest(trace.name):
                 profile = self.folder / "fitted.toml"
                 self.good("trace", "fit", trace, "--out", profile)
-                out = self.generate("again.jsonl", profile, 100000, 2)
+                out = self.generate("again.jsonl", profile, 50000, 2)
                 self.good("trace", "fit", out, "--out", profile)  # a fitted trace can be fitted again
                 result = self.diff(trace, out)
                 for task in result["tasks"]:
