@@ -10,6 +10,7 @@
 #include "orchmllm/model/encoder_graph.hpp"
 #include "orchmllm/model/phase_lengths.hpp"
 #include "orchmllm/sim/cluster.hpp"
+#include "orchmllm/sim/kernels.hpp"
 #include "orchmllm/sim/model_file.hpp"
 #include "orchmllm/sim/workload.hpp"
 #include "profile.hpp"
@@ -33,7 +34,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   try {
     const orch::sim::Cluster cluster = orch::sim::load_cluster(path);
-    (void)cluster.gemm_flops.at(1000);
+    (void)orch::sim::gemm_seconds(1000, 1000, 1000, orch::sim::Precision::bf16, cluster.gpu);
+    (void)orch::sim::attention_rate(cluster.gpu, 128, true);
   } catch (const orch::Error&) {
   }
   std::string lines;
