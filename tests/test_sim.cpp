@@ -412,6 +412,52 @@ TEST_CASE("steps: compute is conserved, phases never beat their busiest rank, sa
   });
 }
 
+TEST_CASE("padded sequences take the time of the longest, and count as what they are") {
+  const Mllm model = round_model();
+  const Cluster cluster = round_cluster();
+  const std::vector<PhaseShape> shapes = phase_shapes(model);
+  const PhaseShape& llm = shapes.back();
+  const auto work = [&](std::initializer_list<std::pair<std::uint64_t, std::uint64_t>> units) {
+    WorkSum sum(llm, cluster.gpu, {});
+    for (const auto& [length, padded] : units) sum.add(length, 0, padded);
+    return sum.work();
+  };
+  const PhaseWork padded = work({{300, 500}, {500, 500}, {20, 500}});
+  const PhaseWork filled = work({{500, 0}, {500, 0}, {500, 0}});
+  const PhaseWork packed = work({{300, 0}, {500, 0}, {20, 0}});
+  CHECK(padded.tokens == 1500);
+  CHECK(padded.padding_tokens == 680);
+  const PassSeconds slow = pass_seconds(llm, padded, cluster, {});
+  CHECK(slow.layer_forward == pass_seconds(llm, filled, cluster, {}).layer_forward);
+  CHECK(slow.layer_backward == pass_seconds(llm, filled, cluster, {}).layer_backward);
+  CHECK(model_flops(llm, padded) == doctest::Approx(model_flops(llm, packed)));
+  CHECK(hardware_flops(llm, padded, {}, Recompute::none) == doctest::Approx(model_flops(llm, filled)));
+  CHECK(hardware_flops(llm, padded, {}, Recompute::full) == hardware_flops(llm, filled, {}, Recompute::full));
+
+  // Whole steps: tokens and model operations are those of packed sequences, and no step is faster.
+  test::check_property("padded steps", [&] {
+    const Mllm plain = test::plain_model();
+    const PhaseLengths lengths = test::lengths_of(plain, test::any_samples(20));
+    Configuration configuration{.gpus = 4, .batch = 3, .steps = 2, .seed = 11};
+    configuration.parallelism.micro_batches = *rc::gen::element(1U, 2U);
+    const Strategy& none = strategy("none");
+    const StrategyResult as_packed = simulate(plain, lengths, cluster, configuration, none);
+    configuration.padded = true;
+    const StrategyResult as_padded = simulate(plain, lengths, cluster, configuration, none);
+    for (std::size_t step = 0; step < 2; ++step) {
+      RC_ASSERT(as_padded.steps[step].tokens == as_packed.steps[step].tokens);
+      RC_ASSERT(std::abs(as_padded.steps[step].model_flops - as_packed.steps[step].model_flops) <=
+                1e-9 * as_packed.steps[step].model_flops);
+      RC_ASSERT(as_padded.steps[step].hardware_flops >= as_packed.steps[step].hardware_flops * (1 - 1e-9));
+    }
+    const StrategyResult balanced = simulate(plain, lengths, cluster, configuration, strategy("orchmllm"));
+    RC_ASSERT(balanced.steps[0].tokens == as_packed.steps[0].tokens);
+  });
+  Configuration split{.gpus = 4, .batch = 3, .padded = true};
+  CHECK_THROWS_WITH_AS((void)simulate(model, round_lengths(), cluster, split, strategy("movement+split")),
+                       doctest::Contains("packed sequences"), InvalidInput);
+}
+
 TEST_CASE("a shard group must divide the ranks") {
   const Mllm model = round_model();
   const PhaseLengths lengths = round_lengths();

@@ -29,6 +29,7 @@ void compare(const CompareOptions& options) {
   }
   if (!options.json.empty()) {
     Json json = run_header("orchmllm.compare/2", options, inputs);
+    json["settings"] = options.settings();
     json["strategies"] = Json::array();
     for (const sim::StrategyResult& result : results) json["strategies"].push_back(strategy_json(result));
     write_json(json, options.json);

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <numeric>
+#include <optional>
 
 #include "commands.hpp"
 #include "results.hpp"
@@ -22,13 +23,14 @@ sim::StrategyResult run(const SimulateOptions& options, const RunInputs& inputs,
 
 Json document(const SimulateOptions& options, const RunInputs& inputs, const sim::StrategyResult& result) {
   Json json = run_header("orchmllm.simulation/2", options, inputs);
+  json["settings"] = options.settings();
   json.update(strategy_json(result));
   return json;
 }
 
-/// The first node's lanes, unless told otherwise.
-std::vector<std::uint32_t> timeline_lanes(const SimulateOptions& options, const sim::Cluster& cluster) {
-  const std::uint32_t lanes = options.ranks / (options.tensor * options.context);
+/// The first node's lanes of so many, unless told otherwise.
+std::vector<std::uint32_t> timeline_lanes(const SimulateOptions& options, const sim::Cluster& cluster,
+                                          std::uint32_t lanes) {
   std::vector<std::uint32_t> shown = options.timeline_ranks;
   if (shown.empty()) {
     shown.resize(std::min(lanes, cluster.gpus_per_node));
@@ -54,15 +56,16 @@ int simulate(SimulateOptions options) {
   require_distinct({options.trace, options.model, options.cluster}, {options.json, options.csv, options.timeline});
   const RunInputs inputs = read_inputs(options);
   if (options.find_batch) set_largest_batch(options, inputs, progress_line("trying batch"));
-  Timeline timeline(timeline_lanes(options, inputs.cluster));
+  std::optional<Timeline> timeline;  // the strategy may choose how many lanes there are
   sim::Observe observe;
   if (!options.timeline.empty()) {
     observe = [&](std::uint32_t step, const StepPlan& plan, const sim::PlayedStep& played) {
-      timeline.add(step, plan, played);
+      if (!timeline) timeline.emplace(timeline_lanes(options, inputs.cluster, played.lanes));
+      timeline->add(step, plan, played);
     };
   }
   const sim::StrategyResult result = run(options, inputs, progress_line("simulating step"), observe);
-  if (!options.timeline.empty()) timeline.write(options.timeline);
+  if (timeline) timeline->write(options.timeline);
   if (!options.csv.empty()) write_text(steps_csv(result), options.csv);
   if (!options.json.empty()) write_json(document(options, inputs, result), options.json);
   if (options.json != "-" && options.csv != "-") {
@@ -98,13 +101,15 @@ void add_simulate_options(CLI::App& command, SimulateOptions& options) {
   command.add_option("--csv", options.csv, "Write a row for every step; - is standard output")
       ->type_name("FILE")
       ->group(outputs_group);
-  command.add_option("--timeline", options.timeline, "Write a Perfetto timeline (trace-event JSON)")
-      ->type_name("FILE")
-      ->group(outputs_group);
+  CLI::Option* timeline =
+      command.add_option("--timeline", options.timeline, "Write a Perfetto timeline (trace-event JSON)")
+          ->type_name("FILE")
+          ->group(outputs_group);
   command
       .add_option("--timeline-ranks", options.timeline_ranks,
                   "Ranks in the timeline (default: a node's; of pipelines rank · stages + stage)")
       ->delimiter(',')
+      ->needs(timeline)
       ->group(outputs_group);
 }
 

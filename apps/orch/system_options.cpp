@@ -12,6 +12,7 @@ namespace {
 
 const std::map<std::string, sim::NetworkModel> network_names{{"endpoints", sim::NetworkModel::endpoints},
                                                              {"fluid", sim::NetworkModel::fluid}};
+const std::map<std::string, bool> sequences_names{{"packed", false}, {"padded", true}};
 const std::map<std::string, Granularity> granularity_names{{"sample", Granularity::sample},
                                                            {"unit", Granularity::unit}};
 
@@ -43,6 +44,7 @@ sim::Configuration SystemOptions::configuration() const {
   c.parallelism = {tensor,        context, pipeline,  virtual_stages,      micro_batches,
                    data_parallel, shard,   recompute, sim::Trainable::full};
   c.micro_batch = micro_batch;
+  c.padded = padded;
   c.network = network;
   c.plan_seconds = plan_seconds;
   c.measure_planning = measure_planning;
@@ -52,6 +54,13 @@ sim::Configuration SystemOptions::configuration() const {
   c.jitter = jitter;
   if (lose_node) c.lost_node = sim::NodeLoss{*lose_node, checkpoint_every, restart_seconds};
   return c;
+}
+
+Json SystemOptions::settings() const {
+  return {{"sequences", name_in(sequences_names, padded)},
+          {"granularity", name_in(granularity_names, granularity)},
+          {"network", name_in(network_names, network)},
+          {"max_text", max_text}};
 }
 
 sim::Strategy SystemOptions::strategy_for_run(const std::string& name) const {
@@ -114,6 +123,12 @@ void add_system_options(CLI::App& command, SystemOptions& options) {
                   "What encoder phases move: whole samples, or single units (images, clips)")
       ->transform(CLI::CheckedTransformer(granularity_names))
       ->default_str("sample");
+
+  command
+      .add_option("--sequences", options.padded,
+                  "The LLM's sequences of a micro-batch: packed one after the other, or padded to the longest")
+      ->transform(CLI::CheckedTransformer(sequences_names))
+      ->default_str("packed");
 
   const char* planning = "Planning and disturbances";
   command.add_option("--plan-seconds", options.plan_seconds, "Planning time of a step; default: the cluster file's")

@@ -13,6 +13,7 @@ namespace orch::apps {
 
 struct SystemOptions : RunOptions {
   Granularity granularity = Granularity::sample;  ///< of encoders' phases
+  bool padded = false;                            ///< LLM sequences
   std::uint32_t shard = 0;                        ///< 0 = all instances
   std::uint32_t tensor = 1;
   std::uint32_t context = 1;
@@ -35,6 +36,8 @@ struct SystemOptions : RunOptions {
   double restart_seconds = 600;
 
   [[nodiscard]] sim::Configuration configuration() const;
+  /// What outputs say of these options, beside the parallelism.
+  [[nodiscard]] Json settings() const;
   /// A strategy as these options have it.
   [[nodiscard]] sim::Strategy strategy_for_run(const std::string& name) const;
   /// The cluster as these options have it.

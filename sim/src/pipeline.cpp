@@ -179,7 +179,7 @@ class PipelineStep {
 
   [[nodiscard]] static bool same(const PhaseWork& a, const PhaseWork& b) {
     return a.tokens == b.tokens && a.attention_pairs == b.attention_pairs && a.outputs == b.outputs &&
-           a.padded_tokens == b.padded_tokens;
+           a.front_end_tokens == b.front_end_tokens;
   }
 
   void add_turns(std::uint32_t instance, std::uint32_t stage) {

@@ -10,6 +10,7 @@
 #include "choose_pipeline.hpp"
 #include "orchmllm/base/error.hpp"
 #include "orchmllm/base/hash.hpp"
+#include "orchmllm/cost/shape.hpp"
 #include "orchmllm/orchestrate/sampler.hpp"
 #include "orchmllm/sim/step_work.hpp"
 
@@ -91,6 +92,12 @@ void check(const Configuration& configuration, const Strategy& strategy) {
     throw InvalidInput(
         fmt::format("strategy \"{}\" rearranges samples between phases, which a pipeline runs at the "
                     "same time: expected one pipeline stage, or a strategy that moves nothing",
+                    strategy.name));
+  }
+  if (configuration.padded && strategy.splits) {
+    throw InvalidInput(
+        fmt::format("strategy \"{}\" cuts sequences into pieces, which are packed: expected packed "
+                    "sequences, or another strategy",
                     strategy.name));
   }
   for (const auto* slow : {&configuration.slow_gpus, &configuration.slow_links}) {
@@ -229,6 +236,7 @@ StrategyResult simulate(const Mllm& model, const PhaseLengths& lengths, const Cl
   const Topology topology = cluster.topology(instances, parallelism.stage_gpus());
   const std::vector<PhaseShape> shapes = phase_shapes(model);
   StepOptions options = strategy.options;
+  if (configuration.padded) options.llm.cost = llm_padded_cost(model);
   options.rates = cluster.exchange_rates(parallelism.stage_gpus());
   std::optional<SplitLengths> split;
   if (strategy.splits) {
@@ -242,6 +250,7 @@ StrategyResult simulate(const Mllm& model, const PhaseLengths& lengths, const Cl
                              .micro_batch = configuration.micro_batch,
                              .exchange = strategy.exchange,
                              .network = configuration.network,
+                             .padded = configuration.padded,
                              .split = split ? &*split : nullptr};
   Conditions conditions{scales(configuration.slow_gpus, configuration), scales(configuration.slow_links, configuration),
                         configuration.jitter, 0};

@@ -178,11 +178,10 @@ void measure_work(const std::vector<PhaseShape>& shapes, const StepWork& work, c
   for (std::size_t phase = 0; phase < work.work.size(); ++phase) {
     for (const auto& micro_batch : work.work[phase]) {
       for (const PhaseWork& instance : micro_batch) {
-        const double flops = copies * model_flops(shapes[phase], instance);
-        result.model_flops += flops;
+        result.model_flops += copies * model_flops(shapes[phase], instance);
         result.hardware_flops +=
-            flops + copies * recomputed_flops(shapes[phase], instance, cluster.software, parallelism.recompute);
-        if (phase + 1 == work.work.size()) result.tokens += copies * instance.tokens;
+            copies * hardware_flops(shapes[phase], instance, cluster.software, parallelism.recompute);
+        if (phase + 1 == work.work.size()) result.tokens += copies * (instance.tokens - instance.padding_tokens);
       }
     }
   }

@@ -1,11 +1,26 @@
 #include "orchmllm/sim/step_work.hpp"
 
+#include <algorithm>
+#include <span>
+
 #include "orchmllm/balance/microbatch.hpp"
 #include "orchmllm/cost/shape.hpp"
 
 namespace orch::sim {
 
 namespace {
+
+/// micro-batch → tokens of the longest of these items.
+std::vector<std::uint64_t> longest_items(const PhasePlan& phase, std::span<const std::uint32_t> items,
+                                         std::uint32_t micro_batches,
+                                         const std::vector<std::uint32_t>& micro_batch_of) {
+  std::vector<std::uint64_t> longest(micro_batches, 0);
+  for (const std::uint32_t item : items) {
+    std::uint64_t& tokens = longest[micro_batch_of.empty() ? 0 : micro_batch_of[item]];
+    tokens = std::max<std::uint64_t>(tokens, phase.length[item]);
+  }
+  return longest;
+}
 
 /// Work of phase `p` by micro-batch and instance. `micro_batch_of`: item → micro-batch; empty: there is one.
 std::vector<std::vector<PhaseWork>> split_work(const StepModel& step, const StepPlan& plan, std::size_t p,
@@ -14,18 +29,22 @@ std::vector<std::vector<PhaseWork>> split_work(const StepModel& step, const Step
   const PhaseShape& shape = step.shapes[p];
   const PhasePlan& phase = plan.phases[p];
   const std::uint32_t ranks = plan.ranks();
-  const bool pieces = step.split != nullptr && p + 1 == plan.phases.size();
+  const bool llm = p + 1 == plan.phases.size();
+  const bool pieces = step.split != nullptr && llm;
   std::vector<std::vector<PhaseWork>> work(micro_batches, std::vector<PhaseWork>(ranks));
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     std::vector<WorkSum> sums(micro_batches, WorkSum(shape, step.cluster.gpu, step.parallelism));
+    std::vector<std::uint64_t> padded(micro_batches, 0);
+    if (step.padded && llm) padded = longest_items(phase, phase.layout.items(rank), micro_batches, micro_batch_of);
     for (const std::uint32_t item : phase.layout.items(rank)) {
-      WorkSum& sum = sums[micro_batch_of.empty() ? 0 : micro_batch_of[item]];
+      const std::uint32_t m = micro_batch_of.empty() ? 0 : micro_batch_of[item];
+      WorkSum& sum = sums[m];
       const std::uint32_t sample = plan.samples[phase.sample_of[item]];
       if (pieces && step.split->is_piece(sample)) {
         const SamplePiece& piece = step.split->pieces[sample - step.split->whole];
         sum.add_piece(piece.length, piece.pieces);
       } else {
-        sum.add(phase.length[item], phase.output.empty() ? 0 : phase.output[item]);
+        sum.add(phase.length[item], phase.output.empty() ? 0 : phase.output[item], padded[m]);
       }
     }
     for (std::uint32_t m = 0; m < micro_batches; ++m) work[m][rank] = sums[m].work();
@@ -33,8 +52,25 @@ std::vector<std::vector<PhaseWork>> split_work(const StepModel& step, const Step
   return work;
 }
 
+/// The LLM's items in as many micro-batches as asked for, on the ranks where they are; those of like length together,
+/// so that little is padded.
+std::vector<std::uint32_t> padded_micro_batches(const StepModel& step, const StepPlan& plan) {
+  const PhasePlan& llm = plan.llm();
+  std::vector<std::uint32_t> micro_batch_of(llm.length.size(), 0);
+  for (std::uint32_t rank = 0; rank < plan.ranks(); ++rank) {
+    std::vector<std::uint32_t> items(llm.layout.items(rank).begin(), llm.layout.items(rank).end());
+    std::stable_sort(items.begin(), items.end(),
+                     [&](std::uint32_t a, std::uint32_t b) { return llm.length[a] > llm.length[b]; });
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      micro_batch_of[items[i]] = static_cast<std::uint32_t>(i * step.parallelism.micro_batches / items.size());
+    }
+  }
+  return micro_batch_of;
+}
+
 /// The LLM's items in as many micro-batches as asked for, on the ranks where they are.
 std::vector<std::uint32_t> llm_micro_batches(const StepModel& step, const StepPlan& plan) {
+  if (step.padded) return padded_micro_batches(step, plan);
   const PhasePlan& llm = plan.llm();
   const PackedCost cost = llm_cost(step.model);
   std::vector<Cost> costs;

@@ -87,9 +87,9 @@ EndSeconds end_seconds(const std::vector<EndProduct>& products, const PhaseWork&
                        const Parallelism& parallelism) {
   EndSeconds sum;
   for (const EndProduct& product : products) {
-    const double rows = product.rows == EndProduct::Rows::tokens          ? work.tokens
-                        : product.rows == EndProduct::Rows::padded_tokens ? work.padded_tokens
-                                                                          : work.outputs;
+    const double rows = product.rows == EndProduct::Rows::tokens             ? work.tokens
+                        : product.rows == EndProduct::Rows::front_end_tokens ? work.front_end_tokens
+                                                                             : work.outputs;
     const double n = product.split ? std::ceil(product.n / parallelism.tensor) : product.n;
     const ProductSeconds seconds =
         product_seconds(rows * product.rows_scale / parallelism.context, n, product.k, Precision::bf16, cluster.gpu);
@@ -119,11 +119,11 @@ std::vector<PhaseShape> phase_shapes(const Mllm& model) {
     if (const auto* audio = std::get_if<AudioFrames>(&encoder.rule)) {
       const auto channels = static_cast<double>(encoder.input_channels);
       shape.first_products = {
-          {Rows::padded_tokens, static_cast<double>(audio->conv_stride), width, 3 * channels, false, false},
-          {Rows::padded_tokens, 1, width, 3 * width, false, true}};
+          {Rows::front_end_tokens, static_cast<double>(audio->conv_stride), width, 3 * channels, false, false},
+          {Rows::front_end_tokens, 1, width, 3 * width, false, true}};
     } else if (has_raw_input(encoder)) {
       const double patch = (shape.first_parameters - width) / width;
-      shape.first_products = {{Rows::padded_tokens, 1, width, patch, false, false}};
+      shape.first_products = {{Rows::front_end_tokens, 1, width, patch, false, false}};
     }
     const Connector& c = encoder.connector;
     shape.last_products = {
@@ -154,9 +154,15 @@ WorkSum::WorkSum(const PhaseShape& shape, const Gpu& gpu, const Parallelism& par
   if (t.causal && parallelism.context > 1) shrink_ = 2.0 * parallelism.context;
 }
 
-void WorkSum::add(std::uint64_t length, std::uint64_t outputs) {
+void WorkSum::add(std::uint64_t length, std::uint64_t outputs, std::uint64_t padded) {
   ++units_;
   sum_.outputs += static_cast<double>(outputs);
+  if (padded > length) {
+    sum_.padding_tokens += static_cast<double>(padded - length);
+    sum_.padding_pairs +=
+        attention_pairs(padded, shape_.attention_span) - attention_pairs(length, shape_.attention_span);
+    length = padded;
+  }
   if (length == 0) return;
   const double pairs = attention_pairs(length, shape_.attention_span);
   const auto block = shape_.attention_span == 0 ? length : std::min<std::uint64_t>(length, shape_.attention_span);
@@ -184,7 +190,7 @@ void WorkSum::add_piece(std::uint64_t length, std::uint32_t pieces) {
 
 PhaseWork WorkSum::work() const {
   PhaseWork work = sum_;
-  work.padded_tokens = shape_.padded_front_end ? units_ * sum_.longest : sum_.tokens;
+  work.front_end_tokens = shape_.padded_front_end ? units_ * sum_.longest : sum_.tokens;
   return work;
 }
 
@@ -269,26 +275,33 @@ PassSeconds pass_seconds(const PhaseShape& shape, const PhaseWork& work, const C
 
 namespace {
 
-double layer_flops(const PhaseShape& shape, const PhaseWork& work) {
-  const Transformer& t = shape.transformer;
-  return work.tokens * static_cast<double>(t.layers) * 2.0 * static_cast<double>(layer_matrix_parameters(t));
-}
+struct ForwardFlops {
+  double layers = 0;
+  double attention = 0;
+  double ends = 0;
+};
 
-double attention_flops(const PhaseShape& shape, const PhaseWork& work) {
-  return work.attention_pairs * static_cast<double>(attention_flops_per_pair(shape.transformer));
+ForwardFlops forward_flops(const PhaseShape& shape, double tokens, double pairs, double outputs) {
+  const Transformer& t = shape.transformer;
+  return {tokens * static_cast<double>(t.layers) * 2.0 * static_cast<double>(layer_matrix_parameters(t)),
+          pairs * static_cast<double>(attention_flops_per_pair(t)),
+          tokens * (shape.front_end_flops_per_token + shape.head_flops_per_token) +
+              outputs * shape.connector_flops_per_output};
 }
 
 }  // namespace
 
 double model_flops(const PhaseShape& shape, const PhaseWork& work) {
-  const double ends = work.tokens * (shape.front_end_flops_per_token + shape.head_flops_per_token) +
-                      work.outputs * shape.connector_flops_per_output;
-  return 3 * (layer_flops(shape, work) + ends + attention_flops(shape, work));
+  const ForwardFlops forward =
+      forward_flops(shape, work.tokens - work.padding_tokens, work.attention_pairs - work.padding_pairs, work.outputs);
+  return 3 * (forward.layers + forward.ends + forward.attention);
 }
 
-double recomputed_flops(const PhaseShape& shape, const PhaseWork& work, const Software& software, Recompute recompute) {
+double hardware_flops(const PhaseShape& shape, const PhaseWork& work, const Software& software, Recompute recompute) {
+  const ForwardFlops forward = forward_flops(shape, work.tokens, work.attention_pairs, work.outputs);
   const Repeated again = repeated(software, recompute);
-  return again.gemm * layer_flops(shape, work) + again.attention * attention_flops(shape, work);
+  return 3 * (forward.layers + forward.ends + forward.attention) + again.gemm * forward.layers +
+         again.attention * forward.attention;
 }
 
 }  // namespace orch::sim

@@ -41,7 +41,9 @@ class Cli(Run):
         self.bad(2, "mllm-84b", "plan", "--trace", DEMO, "--model", "mllm-85b", "--cluster", "h100-8x400g")
         self.bad(2, "h200-8x400g", "plan", "--trace", DEMO, "--model", "mllm-10b", "--cluster", "h300")
         self.bad(2, "absent.jsonl", "plan", "--trace", self.folder / "absent.jsonl", *SMALL)
-        self.bad(2, "--timeline-ranks 16", "simulate", "--trace", DEMO, *SMALL, "--timeline-ranks", "16")
+        self.bad(2, "--timeline-ranks 16", "simulate", "--trace", DEMO, *SMALL, "--timeline", self.folder / "t.json",
+                 "--timeline-ranks", "16")
+        self.bad(2, "--timeline-ranks requires --timeline", "simulate", "--trace", DEMO, *SMALL, "--timeline-ranks", "1")
 
     def balance(self, text, *arguments, code=0):
         result = subprocess.run([ORCH, "balance", "-", *map(str, arguments), "--json", "-"], input=text,

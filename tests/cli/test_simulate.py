@@ -52,6 +52,19 @@ class Simulate(Run):
         pipe = self.simulate("--strategy", "none", "--pipeline", "4", "--micro-batch", "1")
         self.assertGreater(pipe["breakdown_seconds"]["bubble"], 0)
 
+    def test_padded_sequences(self):
+        for strategy in ("none", "orchmllm", "movement"):
+            packed = self.simulate("--strategy", strategy)
+            padded = self.simulate("--strategy", strategy, "--sequences", "padded")
+            self.assertEqual((packed["settings"]["sequences"], padded["settings"]["sequences"]), ("packed", "padded"))
+            self.assertEqual([step["tokens"] for step in packed["steps"]], [step["tokens"] for step in padded["steps"]])
+            self.assertGreater(padded["step_seconds"], packed["step_seconds"])
+            self.assertGreater(padded["peak_memory"]["activations llm"], packed["peak_memory"]["activations llm"])
+            self.assertGreater(padded["hfu"] / padded["mfu"], packed["hfu"] / packed["mfu"])
+        pipe = ("--strategy", "none", "--pipeline", "4", "--micro-batch", "4")
+        self.assertGreater(self.simulate(*pipe, "--sequences", "padded")["step_seconds"], self.simulate(*pipe)["step_seconds"])
+        self.bad(2, "packed sequences", "simulate", *SMALL, "--strategy", "movement+split", "--sequences", "padded")
+
     def test_what_does_not_add_up(self):
         self.bad(2, "not a multiple", "simulate", *SMALL, "--tensor", "3")
         self.bad(2, "one pipeline stage", "simulate", *SMALL, "--pipeline", "2", "--strategy", "movement")

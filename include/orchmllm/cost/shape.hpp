@@ -11,6 +11,7 @@
 
 #include "orchmllm/cost/conv_packed.hpp"
 #include "orchmllm/cost/packed.hpp"
+#include "orchmllm/cost/padded.hpp"
 #include "orchmllm/model/flops.hpp"
 
 namespace orch {
@@ -35,6 +36,12 @@ namespace detail {
 /// Cost of the LLM phase.
 [[nodiscard]] inline PackedCost llm_cost(const Mllm& model) {
   return detail::packed_cost(linear_flops_per_token(model.llm), model.llm, 0);
+}
+
+/// Cost of the LLM phase where a rank pads its sequences to the longest of them.
+[[nodiscard]] inline PaddedCost llm_padded_cost(const Mllm& model) {
+  const PackedCost packed = llm_cost(model);
+  return {.alpha = packed.alpha, .beta = packed.beta};
 }
 
 /// Cost of an encoder phase, its connector included. Audio front ends are padded: their convolutions cost b · m.

@@ -36,6 +36,7 @@ struct Configuration {
   std::uint64_t seed = 1;
   Parallelism parallelism = {};
   std::uint32_t micro_batch = 1;  ///< samples of a pipeline's micro-batch
+  bool padded = false;            ///< LLM sequences are filled up to the longest of their micro-batch, not packed
   NetworkModel network = NetworkModel::endpoints;
 
   std::optional<double> plan_seconds = {};  ///< of a step; none: as the cluster file says

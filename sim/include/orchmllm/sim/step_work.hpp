@@ -21,6 +21,7 @@ struct StepModel {
   std::uint32_t micro_batch = 1;  ///< samples of a pipeline's micro-batch
   ExchangeMethod exchange = ExchangeMethod::all_to_all;
   NetworkModel network = NetworkModel::endpoints;
+  bool padded = false;                  ///< LLM sequences are filled up to the longest of their micro-batch
   const SplitLengths* split = nullptr;  ///< set: plans may hold pieces of samples
 };
 

@@ -22,7 +22,7 @@ namespace orch::sim {
 
 /// A product outside of the layers: a front end, a connector, an output head.
 struct EndProduct {
-  enum class Rows : std::uint8_t { tokens, padded_tokens, outputs };
+  enum class Rows : std::uint8_t { tokens, front_end_tokens, outputs };
   Rows rows = Rows::tokens;
   double rows_scale = 1;
   double n = 0;
@@ -51,10 +51,12 @@ struct PhaseShape {
 
 /// What an instance's batch, or micro-batch, in one phase amounts to.
 struct PhaseWork {
-  double tokens = 0;
-  double padded_tokens = 0;  ///< units · longest unit: what a padded front end processes
-  double outputs = 0;        ///< tokens that leave an encoder
+  double tokens = 0;            ///< that are processed
+  double padding_tokens = 0;    ///< of those, what fills up shorter sequences
+  double front_end_tokens = 0;  ///< units · longest unit where a front end is padded, else tokens
+  double outputs = 0;           ///< tokens that leave an encoder
   double attention_pairs = 0;
+  double padding_pairs = 0;               ///< of those, of padding
   double longest = 0;                     ///< tokens of the longest unit
   double ring_tokens = 0;                 ///< whose keys and values come from the other ranks of split samples
   double attention_forward_seconds = 0;   ///< all layers and heads, on one GPU
@@ -65,7 +67,8 @@ struct PhaseWork {
 class WorkSum {
  public:
   WorkSum(const PhaseShape& shape, const Gpu& gpu, const Parallelism& parallelism);
-  void add(std::uint64_t length, std::uint64_t outputs);
+  /// A unit, processed as one of `padded` tokens if that is longer.
+  void add(std::uint64_t length, std::uint64_t outputs, std::uint64_t padded = 0);
   /// One of `pieces` equal parts of a unit of `length` tokens, spread over as many ranks.
   void add_piece(std::uint64_t length, std::uint32_t pieces);
   [[nodiscard]] PhaseWork work() const;
@@ -115,10 +118,11 @@ struct PassSeconds {
 [[nodiscard]] PassSeconds pass_seconds(const PhaseShape& shape, const PhaseWork& work, const Cluster& cluster,
                                        const Parallelism& parallelism);
 
-/// Model FLOPs of forward and backward, without recomputation: what MFU counts. Adapters train as all weights would.
+/// Model FLOPs of forward and backward, without recomputation and padding: what MFU counts. Adapters train as all
+/// weights would.
 [[nodiscard]] double model_flops(const PhaseShape& shape, const PhaseWork& work);
-/// FLOPs that recomputation adds: what HFU counts besides.
-[[nodiscard]] double recomputed_flops(const PhaseShape& shape, const PhaseWork& work, const Software& software,
-                                      Recompute recompute);
+/// FLOPs with recomputation and padding: what HFU counts.
+[[nodiscard]] double hardware_flops(const PhaseShape& shape, const PhaseWork& work, const Software& software,
+                                    Recompute recompute);
 
 }  // namespace orch::sim
