@@ -1,6 +1,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -92,6 +93,35 @@ TEST_CASE("plain, gzip, several gzip members and zstd hold the same trace") {
                                             gzip(good.substr(half), scratch.folder))) == plain);
   CHECK(hash(scratch.file("a.jsonl.zst", zstd(good))) == plain);
   CHECK(hash(scratch.file("b.jsonl.zst", zstd(good.substr(0, half)) + zstd(good.substr(half)))) == plain);
+  const std::string skip("\x5e\x2a\x4d\x18\x03\x00\x00\x00xyz", 11);  // a frame without data: magic, size, anything
+  CHECK(hash(scratch.file("c.jsonl.zst",
+                          skip + zstd(good.substr(0, half)) + skip + skip + zstd(good.substr(half)) + skip)) == plain);
+}
+
+TEST_CASE("a zstd frame that unpacks to more than is read at once is read to its end") {
+  const Scratch scratch;
+  for (const std::size_t size : {65'535U, 65'536U, 65'537U, 131'072U, 200'000U, 1'000'000U}) {
+    const std::string line = "{\"text\":1,\"id\":\"" + std::string(size, 'x') + "\"}\n";
+    const std::string path = scratch.file("large.jsonl.zst", zstd(line + line));
+    CHECK(io::read_trace(path, [&](const Sample& sample) { CHECK(sample.id.size() == size); }).samples == 2);
+    const std::string packed = zstd(line + line);
+    const std::string cut = scratch.file("cut.jsonl.zst", packed.substr(0, packed.size() - 2));
+    CHECK_THROWS_WITH_AS((void)read_all(cut), doctest::Contains("cut short"), InvalidInput);
+  }
+}
+
+TEST_CASE("metadata stands once, and says how many samples there are") {
+  const Scratch scratch;
+  const std::string metadata = "{\"orchmllm_trace\":1,\"name\":\"n\",\"samples\":0}\n";
+  const std::string sample = "{\"text\":1}\n";
+  const auto read = [](const std::string& path) { return io::read_trace(path, [](const Sample&) {}); };
+  CHECK(read(scratch.file("a.jsonl", metadata + sample)).samples_stated == 0);
+  CHECK(!read(scratch.file("b.jsonl", sample)).samples_stated.has_value());
+  for (const std::string& text : {metadata + metadata, metadata + sample + metadata, sample + metadata}) {
+    const auto line = std::to_string(std::count(text.begin(), text.end(), '\n'));
+    CHECK_THROWS_WITH_AS((void)read(scratch.file("c.jsonl", text)),
+                         doctest::Contains(("c.jsonl:" + line + ": a line of metadata").c_str()), InvalidInput);
+  }
 }
 
 TEST_CASE("a bad line is refused with file and line") {

@@ -11,6 +11,7 @@
 #include "text_words.hpp"
 
 using namespace orch::scan;
+using orch::apps::printable;
 using namespace std::string_literals;
 
 namespace {
@@ -229,4 +230,8 @@ TEST_CASE("printable names") {
   CHECK(printable("a\xff\x1b[2J\n\x7f") == "a\\xff\\x1b[2J\\x0a\\x7f");
   CHECK(printable("\xc0\x80 \xed\xa0\x80 \xf4\x90\x80\x80 \xe4\xbe") ==
         "\\xc0\\x80 \\xed\\xa0\\x80 \\xf4\\x90\\x80\\x80 \\xe4\\xbe");
+  CHECK(printable("\xc2\x9b"
+                  "2J \xc2\x80 \xc2\xa0") ==
+        "\\xc2\\x9b"
+        "2J \\xc2\\x80 \xc2\xa0");  // control sequences of one character
 }

@@ -398,6 +398,27 @@ TEST_CASE("units that feed the LLM and text runs tile every sample's LLM sequenc
   });
 }
 
+TEST_CASE("token rules that divide by zero are refused") {
+  const auto refused = [](const TokenRule& rule, const std::string& why) {
+    Mllm model = test::plain_model();
+    model.encoders[1].rule = rule;
+    const std::string message = "model plain, encoder 2 (\"audio\"): tokens " + why;
+    CHECK_THROWS_WITH_AS(validate(model), message.c_str(), InvalidInput);
+  };
+  refused(TiledImages{.patch_px = 0}, "have patch_px = 0, expected at least 1");
+  refused(TiledImages{.merge = 0}, "have merge = 0, expected at least 1");
+  refused(NativeImages{.patch_px = 0}, "have patch_px = 0, expected at least 1");
+  refused(NativeImages{.merge = 0}, "have merge = 0, expected at least 1");
+  refused(NativeImages{.temporal_patch = 0}, "have temporal_patch = 0, expected at least 1");
+  refused(AudioFrames{.conv_stride = 0}, "have conv_stride = 0, expected at least 1");
+  refused(AudioFrames{.pool = 0}, "have pool = 0, expected at least 1");
+  refused(AudioFrames{.frames_per_second = 1, .conv_stride = 2, .window_seconds = 1},
+          "have windows of 1 s, which hold no token");
+  Mllm model = test::fusion_model();
+  model.encoders[2].rule = EncoderTokens{0};
+  CHECK_THROWS_WITH_AS(validate(model), doctest::Contains("have pool = 0, expected at least 1"), InvalidInput);
+}
+
 TEST_CASE("graphs that cannot run in the model's order are refused") {
   const auto refused = [](const Mllm& model, const char* message) {
     CHECK_THROWS_WITH_AS(validate(model), message, InvalidInput);

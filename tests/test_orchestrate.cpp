@@ -311,6 +311,21 @@ TEST_CASE("jointly chosen, the LLM's layout keeps outputs where they are") {
   CHECK(outputs(true) <= outputs(false));
 }
 
+TEST_CASE("a cost that does not fit into 64 bits is reported with phase and sample") {
+  const Mllm model = test::plain_model();
+  const PhaseLengths lengths = test::lengths_of(model, {test::counted(5), test::counted(1U << 20U), test::counted(7)});
+  const Step step{model, lengths, uniform_topology(2, 2), {2, 1}, {0, 1}};
+  for (const Balancer balancer : {Balancer::home, Balancer::lpt, Balancer::movement}) {
+    StepOptions options = balancers(balancer, balancer);
+    options.llm.cost = ConvPackedCost{0, {.alpha = 0, .beta = Cost{1} << 30U}};
+    CHECK_THROWS_WITH_AS((void)plan_of(step, options), doctest::Contains("phase llm: sample 1: cost overflow"),
+                         Overflow);
+    options.llm.cost = PaddedCost{.alpha = Cost{1} << 50U, .beta = 0};
+    CHECK_THROWS_WITH_AS((void)plan_of(step, options), doctest::Contains("phase llm: sample 1: cost overflow"),
+                         Overflow);
+  }
+}
+
 TEST_CASE("one rank's view is small and names inconsistent peers before anything moves") {
   const Mllm model = test::plain_model();
   std::vector<Sample> samples;

@@ -2,14 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <charconv>
 #include <chrono>
-#include <filesystem>
-#include <fstream>
-#include <iostream>
-#include <iterator>
 #include <memory>
 
+#include "balance_table.hpp"
 #include "commands.hpp"
 #include "common.hpp"
 #include "orchmllm/orchmllm.hpp"
@@ -43,173 +39,13 @@ struct BalanceCommandOptions {
   std::uint32_t tensor_parallel = 1;
 };
 
-/// Columns of the input: lengths, and where given weights, groups and home ranks.
-struct Table {
-  std::vector<std::uint64_t> length;
-  std::vector<std::uint64_t> weight;
-  std::vector<std::uint32_t> group;
-  std::vector<std::uint32_t> home;
-};
-
-std::uint64_t to_integer(std::string_view text, const std::string& file, std::uint64_t line, const std::string& what) {
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\r')) text.remove_suffix(1);
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || text.empty()) {
-    throw InvalidInput::at(file, line, fmt::format("{} is \"{}\", expected an integer from 0 to 2^64 - 1", what, text));
-  }
-  return value;
-}
-
-std::uint32_t to_integer32(std::uint64_t value, const std::string& file, std::uint64_t line, const std::string& what) {
-  if (value > std::numeric_limits<std::uint32_t>::max()) {
-    throw InvalidInput::at(file, line, fmt::format("{} is {}, expected at most 4294967295", what, value));
-  }
-  return static_cast<std::uint32_t>(value);
-}
-
-void append(Table& table, const std::string& column, std::uint64_t value, const std::string& file, std::uint64_t line) {
-  if (column == "length") {
-    table.length.push_back(value);
-  } else if (column == "weight") {
-    table.weight.push_back(value);
-  } else if (column == "group") {
-    table.group.push_back(to_integer32(value, file, line, column));
-  } else {
-    table.home.push_back(to_integer32(value, file, line, column));
-  }
-}
-
-bool known_column(const std::string& name) {
-  return name == "length" || name == "weight" || name == "group" || name == "home";
-}
-
-std::vector<std::string> split_commas(const std::string& line) {
-  std::vector<std::string> cells(1);
-  for (const char c : line) {
-    if (c == ',') {
-      cells.emplace_back();
-    } else if (c != '\r') {
-      cells.back() += c;
-    }
-  }
-  return cells;
-}
-
-/// One length a line, or CSV with a header of length, weight, group, home.
-Table read_lines(const std::string& text, const std::string& file) {
-  Table table;
-  std::vector<std::string> columns{"length"};
-  std::uint64_t number = 0;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    ++number;
-    const std::vector<std::string> cells = split_commas(line);
-    if (cells.size() == 1 && cells[0].find_first_not_of(" \t") == std::string::npos) continue;
-    if (table.length.empty() && known_column(cells[0])) {
-      columns = cells;
-      for (const std::string& column : columns) {
-        if (!known_column(column)) {
-          throw InvalidInput::at(file, number,
-                                 fmt::format("column \"{}\", expected length, weight, group or home", column));
-        }
-      }
-      if (std::find(columns.begin(), columns.end(), "length") == columns.end()) {
-        throw InvalidInput::at(file, number, "no column length");
-      }
-      continue;
-    }
-    if (cells.size() != columns.size()) {
-      throw InvalidInput::at(file, number, fmt::format("{} columns, expected {}", cells.size(), columns.size()));
-    }
-    for (std::size_t i = 0; i < cells.size(); ++i) {
-      append(table, columns[i], to_integer(cells[i], file, number, columns[i]), file, number);
-    }
-  }
-  return table;
-}
-
-/// A list of lengths, or an object with lists length, weight, group, home.
-Table read_json(const std::string& text, const std::string& file) {
-  Table table;
-  const auto fill = [&](const std::string& column, const nlohmann::json& list) {
-    if (!list.is_array()) throw InvalidInput(fmt::format("{}: {} must be a list of integers", file, column));
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      if (!list[i].is_number_unsigned()) {
-        throw InvalidInput(fmt::format("{}: {}[{}] is {:.60}, expected an integer from 0 to 2^64 - 1", file, column, i,
-                                       list[i].dump()));
-      }
-      append(table, column, list[i].get<std::uint64_t>(), file, 1);
-    }
-  };
-  try {
-    constexpr int deepest = 4;  // a list in an object
-    const auto shallow = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-      if (depth > deepest) throw InvalidInput(file + ": nested too deeply, expected lists of integers");
-      return true;
-    };
-    const nlohmann::json json = nlohmann::json::parse(text, shallow);
-    if (json.is_array()) {
-      fill("length", json);
-    } else if (json.is_object()) {
-      for (const auto& [key, list] : json.items()) {
-        if (!known_column(key))
-          throw InvalidInput(fmt::format("{}: key \"{}\", expected length, weight, group or home", file, key));
-        fill(key, list);
-      }
-    } else {
-      throw InvalidInput(file + ": expected a list of lengths or an object with lists");
-    }
-  } catch (const nlohmann::json::parse_error& error) {
-    throw InvalidInput(fmt::format("{}: not JSON at byte {}", file, error.byte));
-  }
-  return table;
-}
-
-/// Throws InvalidInput above 1 GiB.
-std::string read_all(std::istream& stream, const std::string& name) {
-  constexpr std::size_t most = std::size_t{1} << 30U;
-  std::string text;
-  std::vector<char> part(std::size_t{1} << 20U);
-  while (stream.read(part.data(), static_cast<std::streamsize>(part.size())) || stream.gcount() > 0) {
-    text.append(part.data(), static_cast<std::size_t>(stream.gcount()));
-    if (text.size() > most) throw InvalidInput(name + ": larger than 1 GiB");
-  }
-  return text;
-}
-
-Table read_table(const std::string& file) {
-  std::string text;
-  if (file == "-") {
-    text = read_all(std::cin, "standard input");
-  } else {
-    std::error_code ignored;
-    if (std::filesystem::is_directory(file, ignored)) throw InvalidInput(file + ": is a folder, expected a file");
-    std::ifstream stream(file, std::ios::binary);
-    if (!stream) throw InvalidInput(file + ": no such file");
-    text = read_all(stream, file);
-  }
-  const std::string name = file == "-" ? "standard input" : file;
-  const std::size_t first = text.find_first_not_of(" \t\r\n");
-  const bool json = first != std::string::npos && (text[first] == '[' || text[first] == '{');
-  Table table = json ? read_json(text, name) : read_lines(text, name);
-  for (const auto& [what, size] : {std::pair{"weight", table.weight.size()}, std::pair{"group", table.group.size()},
-                                   std::pair{"home", table.home.size()}}) {
-    if (size != 0 && size != table.length.size()) {
-      throw InvalidInput(fmt::format("{}: {} values of {} for {} lengths", name, size, what, table.length.size()));
-    }
-  }
-  return table;
-}
-
 struct Result {
   Assignment assignment;
   std::string reason;
   Json more = Json::object();  ///< what only some solvers have
 };
 
-Constraints constraints_of(const BalanceCommandOptions& options, const Table& table) {
+Constraints constraints_of(const BalanceCommandOptions& options, const BalanceTable& table) {
   Constraints constraints;
   constraints.counts = options.counts == "equal"        ? Counts::equal
                        : options.counts == "near-equal" ? Counts::near_equal
@@ -235,7 +71,7 @@ void require_unconstrained(const BalanceCommandOptions& options, const Constrain
   if (options.min_gain > 0) throw InvalidInput(what + " takes no --min-gain; --solver auto does");
 }
 
-Result solve_lengths(const BalanceCommandOptions& options, const Table& table, const Constraints& constraints) {
+Result solve_lengths(const BalanceCommandOptions& options, const BalanceTable& table, const Constraints& constraints) {
   require_unconstrained(options, constraints, "--cost " + options.cost);
   if (options.cost == "padded") {
     return {balance::padded(table.length, options.ranks, {.alpha = options.alpha, .beta = options.beta}),
@@ -251,7 +87,7 @@ Result solve_lengths(const BalanceCommandOptions& options, const Table& table, c
   return {balance::conv_packed(samples, options.ranks, cost), "greedy for convolution + packed costs"};
 }
 
-Result solve_movement(const BalanceCommandOptions& options, const Table& table, std::span<const Cost> costs) {
+Result solve_movement(const BalanceCommandOptions& options, const BalanceTable& table, std::span<const Cost> costs) {
   if (table.home.empty()) throw InvalidInput("--solver movement needs a column home: the rank that holds each sample");
   const Movement m = balance::movement(
       costs, table.weight.empty() ? std::span<const std::uint64_t>(table.length) : table.weight, table.home,
@@ -268,7 +104,7 @@ Result solve_movement(const BalanceCommandOptions& options, const Table& table, 
   return result;
 }
 
-Result solve(const BalanceCommandOptions& options, const Table& table) {
+Result solve(const BalanceCommandOptions& options, const BalanceTable& table) {
   const Constraints constraints = constraints_of(options, table);
   if (options.cost != "packed") return solve_lengths(options, table, constraints);
   const PackedCost cost{options.gamma, options.alpha, options.beta};
@@ -325,7 +161,7 @@ void write_result(const BalanceCommandOptions& options, const Json& json,
   fmt::print("\n{}\n", reason);
 }
 
-void balance_assignment(const BalanceCommandOptions& options, const Table& table) {
+void balance_assignment(const BalanceCommandOptions& options, const BalanceTable& table) {
   const auto begin = std::chrono::steady_clock::now();
   const Result result = solve(options, table);
   const double milliseconds =
@@ -346,7 +182,7 @@ void balance_assignment(const BalanceCommandOptions& options, const Table& table
       result.reason);
 }
 
-void plan_microbatches(const BalanceCommandOptions& options, const Table& table) {
+void plan_microbatches(const BalanceCommandOptions& options, const BalanceTable& table) {
   if (table.home.empty() && !options.may_move) {
     throw InvalidInput("--microbatches needs a column home, or --may-move");
   }
@@ -387,7 +223,7 @@ void plan_microbatches(const BalanceCommandOptions& options, const Table& table)
                "step cost = sum over micro-batches of the slowest rank");
 }
 
-void plan_split(const BalanceCommandOptions& options, const Table& table) {
+void plan_split(const BalanceCommandOptions& options, const BalanceTable& table) {
   const SplitPlan plan =
       balance::split(table.length, options.ranks, {options.gamma, options.alpha, options.beta},
                      {.ranks_per_node = options.ranks_per_node, .tensor_parallel = options.tensor_parallel});
@@ -426,7 +262,8 @@ void plan_split(const BalanceCommandOptions& options, const Table& table) {
 }
 
 void run(const BalanceCommandOptions& options) {
-  const Table table = read_table(options.file);
+  require_distinct({options.file}, {options.json});
+  const BalanceTable table = read_balance_table(options.file, options.ranks);
   if (options.microbatches && options.split) throw InvalidInput("--microbatches and --split exclude each other");
   const bool packed_auto = options.cost == "packed" && options.solver == "auto" &&
                            constraints_of(options, table).speeds.empty() && options.counts == "free" &&

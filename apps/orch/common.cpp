@@ -13,6 +13,7 @@
 #include "orchmllm/io/atomic_file.hpp"
 #include "orchmllm/sim/model_file.hpp"
 #include "orchmllm/version.hpp"
+#include "printable.hpp"
 
 namespace orch::apps {
 
@@ -96,13 +97,14 @@ RunInputs read_inputs(const RunOptions& options) { return InputStore().get(optio
 
 void warn_about(const io::TraceInfo& trace, const std::string& path) {
   for (const auto& [key, lines] : trace.unknown_keys) {
-    std::cerr << fmt::format("orch: warning: {}: unknown key \"{}\" ignored ({} lines)\n", path, key, lines);
+    tell(fmt::format("warning: {}: unknown key \"{}\" ignored ({} lines)", path, key, lines));
   }
-  if (trace.samples_stated != 0 && trace.samples_stated != trace.samples) {
-    std::cerr << fmt::format("orch: warning: {}: {} samples, but the metadata says {}\n", path, trace.samples,
-                             trace.samples_stated);
+  if (trace.samples_stated.value_or(trace.samples) != trace.samples) {
+    tell(fmt::format("warning: {}: {} samples, but the metadata says {}", path, trace.samples, *trace.samples_stated));
   }
 }
+
+void tell(const std::string& text) { std::cerr << "orch: " + printable(text) + "\n"; }
 
 Json run_header(const std::string& schema, const RunOptions& options, const RunInputs& inputs) {
   return {{"schema", schema},
@@ -117,8 +119,10 @@ Json run_header(const std::string& schema, const RunOptions& options, const RunI
 
 void require_distinct(const std::vector<std::string>& inputs, const std::vector<std::string>& outputs) {
   const auto same = [](const std::string& a, const std::string& b) {
+    if (a == b || a == "-" || b == "-") return a == b;
     std::error_code ignored;
-    return a == b || std::filesystem::equivalent(a, b, ignored);
+    return std::filesystem::equivalent(a, b, ignored) ||
+           std::filesystem::weakly_canonical(a, ignored) == std::filesystem::weakly_canonical(b, ignored);
   };
   for (std::size_t o = 0; o < outputs.size(); ++o) {
     if (outputs[o].empty()) continue;
@@ -145,7 +149,10 @@ void write_text(const std::string& text, const std::string& path) {
   file.commit();
 }
 
-void print_table(const std::vector<std::vector<std::string>>& rows) {
+void print_table(std::vector<std::vector<std::string>> rows) {
+  for (auto& row : rows) {
+    for (std::string& cell : row) cell = printable(cell);
+  }
   std::vector<std::size_t> width;
   for (const auto& row : rows) {
     width.resize(std::max(width.size(), row.size()), 0);

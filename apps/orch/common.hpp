@@ -74,6 +74,9 @@ class InputStore {
 [[nodiscard]] RunInputs read_inputs(const RunOptions& options);
 void warn_about(const io::TraceInfo& trace, const std::string& path);
 
+/// "orch: TEXT" as a line on standard error. Control characters, which may come from an input, are escaped.
+void tell(const std::string& text);
+
 /// Schema, version, seed, trace and setting of a run: the head of every JSON that it writes.
 [[nodiscard]] Json run_header(const std::string& schema, const RunOptions& options, const RunInputs& inputs);
 
@@ -85,8 +88,9 @@ void require_distinct(const std::vector<std::string>& inputs, const std::vector<
 void write_text(const std::string& text, const std::string& path);
 void write_json(const Json& json, const std::string& path);
 
-/// Rows of text in aligned columns: the first column to the left, the others to the right.
-void print_table(const std::vector<std::vector<std::string>>& rows);
+/// Rows of text in aligned columns: the first column to the left, the others to the right. Control characters are
+/// escaped.
+void print_table(std::vector<std::vector<std::string>> rows);
 
 /// 1234567890 → "1.15 GiB"
 [[nodiscard]] std::string bytes_text(double bytes);

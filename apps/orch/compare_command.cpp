@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "commands.hpp"
+#include "printable.hpp"
 #include "results.hpp"
 #include "system_options.hpp"
 
@@ -35,8 +36,9 @@ void compare(const CompareOptions& options) {
     write_json(json, options.json);
   }
   if (options.json == "-") return;
-  fmt::print("{} on {} x {}, {} samples a GPU, {} step{}, {}\n\n", inputs.model.name, options.ranks,
-             inputs.cluster.name, options.batch, options.steps, options.steps == 1 ? "" : "s", inputs.trace.name);
+  fmt::print("{} on {} x {}, {} samples a GPU, {} step{}, {}\n\n", printable(inputs.model.name), options.ranks,
+             printable(inputs.cluster.name), options.batch, options.steps, options.steps == 1 ? "" : "s",
+             printable(inputs.trace.name));
   print_strategies(results, inputs.cluster);
 }
 

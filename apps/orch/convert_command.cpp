@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <iostream>
 #include <memory>
 
 #include "commands.hpp"
+#include "common.hpp"
 #include "importers/importer.hpp"
 #include "importers/values.hpp"
 #include "orchmllm/io/trace_writer.hpp"
@@ -31,19 +31,19 @@ Image parse_image_size(const std::string& text) {
 const Importer& choose(const Options& options) {
   if (options.format != "auto") return importer(options.format);
   const Recognition found = recognise(options.in);
-  std::cerr << fmt::format("orch: {}: read as {} ({})\n", options.in, found.importer->name, found.reason);
+  tell(fmt::format("{}: read as {} ({})", options.in, found.importer->name, found.reason));
   return *found.importer;
 }
 
 void report(const Import& import, const std::string& out) {
-  std::cerr << fmt::format("orch: {}: {} samples", out, import.samples());
-  if (import.skipped() > 0) std::cerr << fmt::format(", {} incomplete ones skipped", import.skipped());
-  std::cerr << "\n";
-  for (const std::string& note : import.notes()) std::cerr << "orch: note: " << note << "\n";
+  const std::string skipped = fmt::format(", {} incomplete ones skipped", import.skipped());
+  tell(fmt::format("{}: {} samples{}", out, import.samples(), import.skipped() > 0 ? skipped : ""));
+  for (const std::string& note : import.notes()) tell("note: " + note);
 }
 
 void convert(Options& options) {
   if (!options.image_size.empty()) options.import.image_size = parse_image_size(options.image_size);
+  require_distinct({options.in}, {options.out});
   const Importer& format = choose(options);
   const std::filesystem::path in = options.in;
   io::TraceInfo info;

@@ -8,11 +8,15 @@
 #include <iostream>
 
 #include "commands.hpp"
+#include "number_options.hpp"
 #include "orchmllm/base/error.hpp"
 #include "orchmllm/io/atomic_file.hpp"
 #include "orchmllm/version.hpp"
+#include "printable.hpp"
 
 namespace {
+
+using orch::apps::printable;
 
 int run(int argc, char** argv) {
   CLI::App app("Batch post-balancing for multimodal LLM training", "orch");
@@ -27,12 +31,13 @@ int run(int argc, char** argv) {
   orch::apps::add_fit_command(app);
   orch::apps::add_validate_command(app);
   orch::apps::add_sweep_command(app, exit_code);
+  orch::apps::require_decimal_numbers(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    std::cerr << "orch: error: " << error.what() << "\nRun with --help for more information.\n";
+    std::cerr << "orch: error: " << printable(error.what()) << "\nRun with --help for more information.\n";
     return 2;
   }
   return exit_code;
@@ -45,6 +50,13 @@ void end_by_signal(int signal) {
   std::raise(signal);
 }
 
+/// Throws Error unless all that was written to standard output has arrived.
+void require_output() {
+  std::cout.flush();
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good()) return;
+  throw orch::Error("standard output: cannot be written", 1);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -52,16 +64,16 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a full quota is an error of the write, with a message
   try {
     const int exit_code = run(argc, argv);
-    if (std::fflush(stdout) == 0) return exit_code;
-    std::cerr << "orch: error: standard output: cannot be written\n";
-    return 1;
+    require_output();
+    return exit_code;
   } catch (const orch::Error& error) {
-    std::cerr << "orch: error: " << error.what() << "\n";
+    std::cerr << "orch: error: " << printable(error.what()) << "\n";
     return error.exit_code();
   } catch (const std::bad_alloc&) {
     std::cerr << "orch: error: not enough memory for an input or setting of this size\n";
   } catch (const std::exception& error) {
-    std::cerr << "orch: error: " << error.what() << "\n";
+    const char* where = std::ferror(stdout) != 0 ? "standard output: " : "";  // fmt throws where that refuses
+    std::cerr << "orch: error: " << where << printable(error.what()) << "\n";
   }
   return 1;
 }

@@ -11,6 +11,7 @@
 #include "orchmllm/orchestrate/sampler.hpp"
 #include "plan_files.hpp"
 #include "plan_report.hpp"
+#include "printable.hpp"
 
 namespace orch::apps {
 
@@ -73,8 +74,9 @@ void plan(const PlanOptions& options) {
   if (!options.out.empty()) write_document(whole, options.out);
   if (!options.json.empty()) write_json(summary, options.json);
   if (options.json == "-" || options.out == "-" || options.traffic_matrix == "-") return;
-  fmt::print("{} on {} ranks x {} samples, {} step{}, {} ({} samples)\n\n", inputs.model.name, options.ranks,
-             options.batch, options.steps, options.steps == 1 ? "" : "s", inputs.trace.name, inputs.trace.samples);
+  fmt::print("{} on {} ranks x {} samples, {} step{}, {} ({} samples)\n\n", printable(inputs.model.name), options.ranks,
+             options.batch, options.steps, options.steps == 1 ? "" : "s", printable(inputs.trace.name),
+             inputs.trace.samples);
   print_steps(summary["steps"]);
   if (!options.traffic_matrix.empty()) print_traffic_hint(options.traffic_matrix, largest_total);
 }

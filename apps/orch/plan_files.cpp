@@ -8,6 +8,7 @@
 
 #include "orchmllm/io/atomic_file.hpp"
 #include "orchmllm/io/plan.hpp"
+#include "printable.hpp"
 
 namespace orch::apps {
 
@@ -62,7 +63,7 @@ std::uint64_t write_traffic_matrix(const StepPlan& plan, const std::string& path
 }
 
 void print_traffic_hint(const std::string& path, std::uint64_t largest_total) {
-  fmt::print("\nOn the cluster: NCCL_TESTS_ALLTOALLV_MATRIX_FILE={} alltoallv_perf -b {} -e {} -a 3\n", path,
+  fmt::print("\nOn the cluster: NCCL_TESTS_ALLTOALLV_MATRIX_FILE={} alltoallv_perf -b {} -e {} -a 3\n", printable(path),
              largest_total, largest_total);
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "commands.hpp"
+#include "printable.hpp"
 #include "results.hpp"
 #include "simulation.hpp"
 #include "timeline.hpp"
@@ -69,8 +70,8 @@ int simulate(SimulateOptions options) {
   if (!options.csv.empty()) write_text(steps_csv(result), options.csv);
   if (!options.json.empty()) write_json(document(options, inputs, result), options.json);
   if (options.json != "-" && options.csv != "-") {
-    fmt::print("{} on {} x {}, {} samples a GPU, {} step{}\n\n", inputs.model.name, options.ranks, inputs.cluster.name,
-               options.batch, options.steps, options.steps == 1 ? "" : "s");
+    fmt::print("{} on {} x {}, {} samples a GPU, {} step{}\n\n", printable(inputs.model.name), options.ranks,
+               printable(inputs.cluster.name), options.batch, options.steps, options.steps == 1 ? "" : "s");
     print_strategies({result}, inputs.cluster);
     fmt::print("\n");
     print_breakdown(result);

@@ -224,6 +224,7 @@ void add_trace_diff_command(CLI::App& trace, int& exit_code) {
       "  orch trace diff mine.jsonl.gz traces/omni-demo.jsonl.gz\n"
       "  orch trace diff yesterday.jsonl.gz today.jsonl.gz --max-ks 0.02 --json drift.json");
   command->callback([options, &exit_code] {
+    require_distinct({options->a, options->b}, {options->json});
     const TraceValues a = read_values(options->a, 0);
     const TraceValues b = read_values(options->b, 0);
     if (a.info.samples == 0) throw InvalidInput(options->a + ": the trace has no samples");

@@ -170,6 +170,7 @@ void add_trace_fit_command(CLI::App& trace) {
       "  orch trace fit my.jsonl.gz --out my-profile.toml\n"
       "  orch trace fit my.jsonl.gz --knots 17 --trim 0.001 --out coarse.toml");
   command->callback([options] {
+    require_distinct({options->in}, {options->out});
     const TraceValues values = read_values(options->in, options->least);
     if (values.info.samples < options->least) {
       throw InvalidInput(fmt::format("{}: has {} samples, expected at least {} (--min-samples)", options->in,

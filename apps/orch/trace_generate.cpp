@@ -36,6 +36,7 @@ void add_trace_generate_command(CLI::App& trace) {
       "  orch trace generate --profile omni --samples 10000000 --seed 7 large.jsonl");
   command->callback([options] {
     const std::string path = sim::find_file("profiles", options->profile);
+    require_distinct({path}, {options->out});
     if (profile_format(path) == 1) {
       generate_trace(load_profile(path), options->samples, options->seed, options->out);
     } else {

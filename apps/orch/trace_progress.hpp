@@ -8,14 +8,16 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
-#include <utility>
+
+#include "printable.hpp"
 
 namespace orch::apps {
 
 class SampleProgress {
  public:
   /// `total` = 0: not known.
-  explicit SampleProgress(std::string label, std::uint64_t total = 0) : label_(std::move(label)), total_(total) {}
+  explicit SampleProgress(const std::string& label, std::uint64_t total = 0)
+      : label_(printable(label)), total_(total) {}
   SampleProgress(const SampleProgress&) = delete;
   SampleProgress& operator=(const SampleProgress&) = delete;
   ~SampleProgress() {

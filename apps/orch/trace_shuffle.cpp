@@ -16,6 +16,7 @@
 #include <memory>
 
 #include "commands.hpp"
+#include "common.hpp"
 #include "orchmllm/base/random.hpp"
 #include "trace_files.hpp"
 #include "trace_progress.hpp"
@@ -92,6 +93,7 @@ class Bucket {
 };
 
 void shuffle(const std::string& in, const std::string& out, std::uint64_t seed, std::uint64_t memory) {
+  require_distinct({in}, {out});
   const TraceSummary summary = summarise(in);
   constexpr std::uint64_t bytes_a_line = 48;  // beside its text
   const std::uint64_t needed = summary.bytes + bytes_a_line * summary.info.samples;

@@ -13,6 +13,7 @@
 #include "orchmllm/model/flops.hpp"
 #include "orchmllm/sim/model_file.hpp"
 #include "orchmllm/version.hpp"
+#include "printable.hpp"
 #include "trace_progress.hpp"
 #include "value_sketch.hpp"
 
@@ -209,7 +210,7 @@ void print_histogram(const std::string& name, const ValueSketch& sketch) {
   edge.back() = 2 * sketch.max();
   for (std::size_t bin = 0; bin < bins; ++bin) counts[bin] = sketch.between(edge[bin], edge[bin + 1]);
   const std::uint64_t most = *std::max_element(counts.begin(), counts.end());
-  fmt::print("\n{}\n", name);
+  fmt::print("\n{}\n", printable(name));
   for (std::size_t bin = 0; bin < bins; ++bin) {
     const std::string bar(static_cast<std::size_t>((counts[bin] * widest + most - 1) / most), '#');
     fmt::print("{:>10.4g} … {:<10.4g} {:>10} {}\n", bin == 0 ? sketch.min() : edge[bin],
@@ -237,8 +238,9 @@ void print_cost_shares(const TraceStats& stats, const std::string& model) {
 }
 
 void print_stats(const TraceStats& stats, bool histograms, const std::string& model) {
-  fmt::print("{}: {} samples, hash {}\n", stats.info.name, stats.info.samples, hex(stats.info.hash));
-  if (!stats.info.source.empty()) fmt::print("source: {} ({})\n", stats.info.source, stats.info.license);
+  fmt::print("{}: {} samples, hash {}\n", printable(stats.info.name), stats.info.samples, hex(stats.info.hash));
+  if (!stats.info.source.empty())
+    fmt::print("source: {} ({})\n", printable(stats.info.source), printable(stats.info.license));
   fmt::print("\n");
   if (stats.info.samples == 0) return;
   print_counts("task", stats.tasks, stats.info.samples);
@@ -275,6 +277,7 @@ void add_trace_stats_command(CLI::App& trace) {
       "  orch trace stats traces/omni-demo.jsonl.gz --histogram\n"
       "  orch trace stats my.jsonl.gz --model mllm-10b --json stats.json");
   command->callback([options] {
+    require_distinct({options->file, options->model}, {options->json});
     const TraceStats stats = read_stats(options->file, options->model);
     warn_about(stats.info, options->file);
     if (!options->json.empty()) write_json(stats_json(stats), options->json);

@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <memory>
 #include <numeric>
-#include <set>
 
 #include "commands.hpp"
 #include "common.hpp"
@@ -34,6 +33,7 @@ void add_head(CLI::App& trace) {
       "  orch trace head traces/omni-demo.jsonl.gz\n"
       "  orch trace head -n 1000 my.jsonl.zst small.jsonl");
   command->callback([options] {
+    require_distinct({options->in}, {options->out});
     const TraceSummary summary = summarise(options->in, options->samples);
     const std::uint64_t samples = std::min(options->samples, summary.info.samples);
     const std::string metadata = derived_metadata(summary, fmt::format("its first {} samples", samples), samples);
@@ -65,6 +65,7 @@ void add_sample(CLI::App& trace) {
       "  orch trace sample -n 10000 traces/omni-demo.jsonl.gz small.jsonl.gz\n"
       "  orch trace sample -n 1000000 --seed 7 crawl.jsonl.zst part.jsonl.zst");
   command->callback([options] {
+    require_distinct({options->in}, {options->out});
     const TraceSummary summary = summarise(options->in);
     if (options->samples > summary.info.samples) {
       throw InvalidInput(fmt::format("{}: has {} samples, expected at least {} (--samples)", options->in,
@@ -138,9 +139,6 @@ std::vector<std::string> part_names(const std::vector<std::string>& out, std::si
                     "part's number",
                     out.size(), parts));
   }
-  if (std::set<std::string>(names.begin(), names.end()).size() != parts) {
-    throw InvalidInput("two parts have the same output file");
-  }
   return names;
 }
 
@@ -174,6 +172,7 @@ void add_split(CLI::App& trace) {
     if (weights.size() > 256) throw InvalidInput("--fractions has more than 256 entries");
     check_weights(weights, "--fractions");
     const std::vector<std::string> names = part_names(options->out, weights.size());
+    require_distinct({options->in}, names);
 
     const TraceSummary summary = summarise(options->in);
     std::vector<std::uint64_t> left = shares_of(summary.info.samples, weights);
@@ -251,6 +250,7 @@ void add_mix(CLI::App& trace) {
       throw InvalidInput(fmt::format("--weights has {} entries for {} inputs", options->weights.size(), in.size()));
     }
     check_weights(options->weights, "--weights");
+    require_distinct(in, {options->out});
     std::vector<std::uint64_t> left;
     std::string parts;
     std::string license;

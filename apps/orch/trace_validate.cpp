@@ -7,6 +7,7 @@
 #include "commands.hpp"
 #include "common.hpp"
 #include "orchmllm/sim/model_file.hpp"
+#include "printable.hpp"
 
 namespace orch::apps {
 
@@ -30,7 +31,7 @@ void add_trace_validate_command(CLI::App& trace) {
       if (model) append(one, *model, sample);
     });
     warn_about(info, options->file);
-    fmt::print("{}: valid, {} samples, hash {}\n", options->file, info.samples, hex(info.hash));
+    fmt::print("{}: valid, {} samples, hash {}\n", printable(options->file), info.samples, hex(info.hash));
   });
 }
 

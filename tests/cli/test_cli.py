@@ -33,7 +33,7 @@ class Cli(Run):
         self.bad(2, "nonsense", "nonsense")
         self.bad(2, "two outputs", "plan", "--trace", DEMO, *SMALL, "--json", "-", "--out", "-")
         deep = self.file("deep.json", "[" * 100000 + "]" * 2000)
-        self.bad(2, "nested too deeply", "balance", deep)
+        self.bad(2, "deep.json:1: length[0] is a list", "balance", deep)
         self.bad(2, "is a folder", "balance", self.folder)
         self.bad(2, "is a folder", "plan", "--trace", DEMO, *SMALL, "--json", self.folder)
         self.bad(2, "strategy", "simulate", "--trace", DEMO, *SMALL, "--strategy", "best")
@@ -44,6 +44,20 @@ class Cli(Run):
         self.bad(2, "--timeline-ranks 16", "simulate", "--trace", DEMO, *SMALL, "--timeline", self.folder / "t.json",
                  "--timeline-ranks", "16")
         self.bad(2, "--timeline-ranks requires --timeline", "simulate", "--trace", DEMO, *SMALL, "--timeline-ranks", "1")
+
+    def test_numbers_are_decimal(self):
+        for text in ("-1", "", "010", "0x10", "1e3", " 1", "1 ", "18446744073709551616", "nan"):
+            self.bad(2, f'--seed: "{text}" is not an integer', "plan", "--trace", DEMO, *SMALL, f"--seed={text}")
+        for option in ("--gpus", "--batch", "--steps", "--rank"):
+            self.bad(2, f'{option}: "-1" is not an integer', "plan", "--trace", DEMO, *SMALL[:4], option, "-1")
+        for option in ("--gamma", "--capacity", "--min-per-rank", "--max-per-rank", "--multiple-of"):
+            self.bad(2, f'{option}: "-1" is not an integer', "balance", "lengths.txt", option, "-1")
+        self.bad(2, '--speeds: "-2" is not an integer', "balance", "lengths.txt", "--speeds", "1,-2")
+        self.bad(2, '--samples: "-1" is not an integer', "trace", "head", "-n", "-1", DEMO)
+        self.bad(2, '--seed: "0x1" is not an integer', "trace", "shuffle", "--seed", "0x1", DEMO, "out.jsonl")
+        for text in ("nan", "inf", "0x1p3", "", "1e999"):
+            self.bad(2, f'--tolerance: "{text}" is not a number', "plan", "--trace", DEMO, *SMALL, f"--tolerance={text}")
+        self.assertIn("--seed UINT", self.good("plan", "--help"))
 
     def balance(self, text, *arguments, code=0):
         result = subprocess.run([ORCH, "balance", "-", *map(str, arguments), "--json", "-"], input=text,
@@ -79,6 +93,13 @@ class Cli(Run):
         out = self.balance("\n".join(["1"] * 300), "--ranks", 2, "--speeds", "2,1")
         self.assertEqual(sorted(out["rank_of"].count(rank) for rank in range(2)), [100, 200])
 
+    def test_balance_reads_csv_as_programs_write_it(self):
+        plain = self.balance("length,home\n5,0\n6,1\n7,0\n", "--ranks", 2)["plan_hash"]
+        for text in ("Length, HOME\n 5 , 0\n6,\t1\n7,0\n", '"length","home"\r\n"5","0"\r\n"6","1"\r\n"7","0"\r\n',
+                     '\ufefflength, "Home"\n5, "0" \n\n6,1\n   \n7,0', '{"home":[0,1,0],\n"length":[5,6,7]}'):
+            self.assertEqual(self.balance(text, "--ranks", 2)["plan_hash"], plain, text)
+        self.assertEqual(self.balance(" 5\n\n6 \r\n\t7", "--ranks", 2)["rank_of"], self.balance("[5,6,7]", "--ranks", 2)["rank_of"])
+
     def test_balance_plans(self):
         table = "length,home\n6,0\n6,0\n6,0\n2,0\n5,1\n5,1\n1,1\n1,1\n"
         out = self.balance(table, "--ranks", 2, "--microbatches", "--capacity", 10, "--multiple-of", 2)
@@ -89,12 +110,20 @@ class Cli(Run):
 
     def test_balance_bad_input(self):
         for text, message in (("5\nx\n", "standard input:2: length is \"x\""), ("5\n-1\n", "standard input:2"),
-                              ("length,size\n1,2\n", "column \"size\""), ("length,home\n1\n", "1 columns, expected 2"),
-                              ("[1,", "not JSON"), ("[1,2.5]", "length[1] is 2.5"), ('{"len":[1]}', "key \"len\""),
+                              ("length,size\n1,2\n", "column \"size\""), ("length,home\n1\n", "standard input:2: 1 fields, expected 2"),
+                              ("1,2\n", "standard input:1: several columns without a header"),
+                              ("length,length\n1,1\n", "standard input:1: column length stands twice"),
+                              ("home\n1\n", "standard input:1: no column length"),
+                              ("length\n1.5\n", "standard input:2: length is \"1.5\""), ("length\n\"1\n", "standard input:2: a quote"),
+                              ("[1,", "standard input:1: not JSON"), ("[1,\n2.5\n]", "standard input:2: length[1] is 2.5"),
+                              ("[1,\n\n-2\n]", "standard input:3: length[1] is -2"), ("[\n1\n,[2]]", "standard input:3: length[1] is a list"),
+                              ("[1,\n\n2\n,}\n", "standard input:4: not JSON"), ('{"length":[1],\n"home":[\n9\n]}', "standard input:3: home is rank 9"),
+                              ('{"length":[1],\n"length":[2]}', "standard input:2: key \"length\" stands twice"),
+                              ('{"length":\n5}', "standard input:2: length is 5, expected a list"), ('{"length":{}}', "length is an object"),
+                              ('{\n"len":[1]}', "standard input:2: key \"len\""),
                               ('{"length":[1],"home":[0,1]}', "2 values of home"), ("99999999999999999999", "standard input:1"),
-                              ("length,home\n1,9\n", "rank 9")):
-            arguments = ["--ranks", 2] + (["--solver", "movement"] if "9" in text[-3:] else [])
-            self.assertIn(message, self.balance(text, *arguments, code=2))
+                              ("length,home\n1,0\n1,9\n", "standard input:3: home is rank 9, but there are 2 ranks")):
+            self.assertIn(message, self.balance(text, "--ranks", 2, code=2))
         self.assertIn("takes no counts", self.balance("1\n2\n", "--ranks", 2, "--solver", "lpt", "--counts", "equal", code=2))
         self.assertIn("does not fit into 64 bits", self.balance("3100000000\n" * 3, "--ranks", 1, "--alpha", 0, "--beta", 1, code=2))
 
@@ -377,6 +406,47 @@ class Cli(Run):
         result = orch("trace", "validate", path)
         self.assertEqual(result.returncode, 0)
         self.assertEqual(result.stderr.count("unknown key \"lang\" ignored (2 lines)"), 1)
+
+    def test_control_characters_of_inputs_are_escaped(self):
+        evil = "a\x1b[2J\u009b1m\r\n\tz"
+        shown = "a\\x1b[2J\\xc2\\x9b1m\\x0d\\x0a\\x09z"
+        lines = [{"orchmllm_trace": 1, "name": evil, "source": evil, "license": evil},
+                 {"text": 5, "task": evil, evil: 1, "tokens": {evil: [[5, 1]]}}, {"text": 6, "task": "other", evil: 1}]
+        trace = self.file("evil.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+        model = self.file("evil.toml", (SOURCE / "sim" / "models" / "mllm-10b.toml").read_text()
+                          .replace('name = "mllm-10b"', "name = " + json.dumps(evil)))
+        bad_key = self.file("key.jsonl", json.dumps({"video": [{evil: 1}]}) + "\n")
+        bad_name = self.file("name.toml", json.dumps(evil) + " = 1\n")
+        plain = self.file("plain.jsonl", '{"text":5}\n')
+        settings = ["--cluster", "h100-8x400g", "--gpus", "2", "--batch", "1"]
+        for arguments in (["trace", "stats", trace, "--histogram"], ["trace", "validate", trace], ["trace", "diff", trace, trace],
+                          ["plan", "--trace", plain, "--model", model, *settings], ["compare", "--trace", plain, "--model", model, *settings],
+                          ["simulate", "--trace", plain, "--model", model, *settings], ["trace", "validate", bad_key],
+                          ["plan", "--trace", plain, "--model", bad_name, *settings], [evil], ["trace", "validate", evil],
+                          ["trace", "split", trace, self.folder / evil, "--parts", "2"]):
+            result = subprocess.run([ORCH, *map(str, arguments)], capture_output=True, timeout=60)
+            text = (result.stdout + result.stderr).decode()
+            self.assertIn(shown, text, arguments)
+            self.assertFalse([c for c in text if c != "\n" and (ord(c) < 0x20 or 0x7f <= ord(c) < 0xa0)], text)
+
+    def test_standard_output_that_cannot_be_written(self):
+        small = self.file("small.jsonl", '{"text":5}\n' * 500)
+        lengths = self.file("lengths.txt", "5\n6\n")
+        settings = ["--trace", small, "--model", "mllm-10b", "--cluster", "h100-8x400g", "--gpus", "2", "--batch", "1"]
+        commands = [["--help"], ["--version"], ["trace", "--help"], ["trace", "convert", "--help"],
+                    ["trace", "stats", small], ["trace", "stats", small, "--json", "-"], ["trace", "validate", small],
+                    ["trace", "head", small], ["trace", "head", "-n", "500", small], ["trace", "diff", small, small],
+                    ["balance", lengths], ["balance", lengths, "--json", "-"],
+                    ["plan", *settings], ["plan", *settings, "--json", "-"], ["plan", *settings, "--out", "-"],
+                    ["plan", *settings, "--traffic-matrix", "-"], ["plan", *settings, "--explain"],
+                    ["simulate", *settings], ["simulate", *settings, "--json", "-"], ["compare", *settings]]
+        for arguments in commands:
+            for output in ("/dev/full", None):
+                with open(output or os.devnull, "wb" if output else "rb") as stdout:  # or one that is open for reading
+                    result = subprocess.run([ORCH, *map(str, arguments)], stdout=stdout, stderr=subprocess.PIPE, text=True,
+                                            timeout=60)
+                self.assertEqual(result.returncode, 1, arguments)
+                self.assertTrue(result.stderr.startswith("orch: error: standard output: "), result.stderr)
 
     def test_output_that_cannot_be_written(self):
         self.bad(2, "cannot be written", "plan", "--trace", DEMO, *SMALL, "--json", self.folder / "no" / "plan.json")

@@ -49,6 +49,35 @@ class TraceTools(Run):
             text = self.good("trace", command, "--help")
             self.assertEqual(text.count("  orch trace " + command), 2, text)
 
+    def test_inputs_are_not_overwritten(self):
+        profile = self.file("profile.toml", (PROFILES / "omni-demo.toml").read_bytes())
+        link = self.folder / "link.jsonl"
+        link.symlink_to(self.small)
+        lengths = self.file("lengths.txt", "1\n2\n")
+        table = self.file("table.csv", "length\n16000\n")
+        for read, arguments in (
+                (self.small, ["head", self.small, self.small]),
+                (self.small, ["head", self.small, link]),
+                (self.small, ["head", link, self.folder / "." / "small.jsonl"]),
+                (self.small, ["sample", "-n", "5", self.small, self.small]),
+                (self.small, ["split", self.small, "--parts", "2", self.folder / "new.jsonl", self.small]),
+                (self.small, ["mix", DEMO, self.small, "--out", self.small]),
+                (self.small, ["shuffle", self.small, self.small]),
+                (self.small, ["stats", self.small, "--json", self.small]),
+                (self.small, ["diff", DEMO, self.small, "--json", self.small]),
+                (self.small, ["fit", self.small, "--out", self.small]),
+                (profile, ["generate", "--profile", profile, "--samples", "5", profile]),
+                (table, ["convert", "--from", "csv", "--columns", "audio=length/16000", table, table]),
+                (table, ["scan", self.folder, "--files", table, "--out", table])):
+            before = read.read_bytes()
+            self.bad("is both read and written", "trace", *arguments)
+            self.assertEqual(read.read_bytes(), before, arguments)
+        before = lengths.read_bytes()
+        self.bad("is both read and written", "balance", lengths, "--json", lengths)
+        self.assertEqual(lengths.read_bytes(), before)
+        new = self.folder / "new.jsonl"
+        self.bad("same place", "trace", "split", self.small, "--parts", "2", new, f"{self.folder}/./new.jsonl")
+
     def test_head(self):
         out = self.folder / "head.jsonl"
         self.good("trace", "head", "-n", "5", self.small, out)
@@ -85,7 +114,7 @@ class TraceTools(Run):
         self.assertEqual([len(self.read(path)[1]) for path in (train, test)], [900, 100])
         new = self.folder / "new.jsonl"
         self.bad("1 output files for 2 parts", "trace", "split", self.small, "--parts", "2", new)
-        self.bad("same output file", "trace", "split", self.small, "--parts", "2", new, new)
+        self.bad("same place", "trace", "split", self.small, "--parts", "2", new, new)
         self.bad("--parts or --fractions", "trace", "split", self.small, new)
         self.bad("--fractions has -1", "trace", "split", self.small, "--fractions", "1,-1", new, self.folder / "x")
         self.bad("cannot be written", "trace", "split", self.small, "--parts", "2", new, self.folder / "no" / "x.jsonl")

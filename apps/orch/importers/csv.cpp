@@ -34,7 +34,7 @@ using Columns = std::map<std::string, Column, std::less<>>;
 /// A table tells nothing of its meaning: only --columns does.
 std::string recognise(const Probe&) { return ""; }
 
-Column find_column(const CsvReader& header, const std::string& path, const std::string& text) {
+Column find_column(const CsvReader<>& header, const std::string& path, const std::string& text) {
   if (const auto index = header.find(text)) return {*index, text, 1};
   const std::size_t slash = text.rfind('/');
   if (slash != std::string::npos) {
@@ -48,7 +48,7 @@ Column find_column(const CsvReader& header, const std::string& path, const std::
                          fmt::format("no column {}, there are: {}", in_quotes(text), listing(header.fields())));
 }
 
-Columns find_columns(const CsvReader& header, const std::string& path, const ImportOptions& options) {
+Columns find_columns(const CsvReader<>& header, const std::string& path, const ImportOptions& options) {
   if (options.columns.empty()) {
     throw InvalidInput(fmt::format("{}: expected --columns FIELD=COLUMN,… with fields of {}; the columns are: {}", path,
                                    fmt::join(field_names, ", "), listing(header.fields())));

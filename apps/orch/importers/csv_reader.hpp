@@ -1,7 +1,7 @@
 // Comma-separated values, strictly by RFC 4180, in constant memory: a header, then records of as many fields.
 //
-// A field in quotes may hold commas, line ends and doubled quotes. Line ends are LF or CR LF; empty lines are passed
-// over. Complexity: O(bytes). Throws InvalidInput as FILE:LINE.
+// A field in quotes may hold commas, line ends and doubled quotes; spaces around its quotes are passed over. Line ends
+// are LF or CR LF; empty lines are passed over. Complexity: O(bytes). Throws InvalidInput as FILE:LINE.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "orchmllm/base/error.hpp"
@@ -18,9 +19,12 @@
 
 namespace orch::apps {
 
+/// `Lines` gives lines as io::LineReader does.
+template <class Lines = io::LineReader>
 class CsvReader {
  public:
   explicit CsvReader(const std::string& path) : lines_(path) {}
+  explicit CsvReader(Lines lines) : lines_(std::move(lines)) {}
 
   /// The next record; false at the end of the file. The first record decides how many fields the others have.
   [[nodiscard]] bool next() {
@@ -61,7 +65,11 @@ class CsvReader {
   }
 
   void read_field(std::optional<std::string_view>& line) {
-    if (line->starts_with('"')) return read_quoted(line);
+    const std::size_t first = std::min(line->find_first_not_of(' '), line->size());
+    if (line->substr(first).starts_with('"')) {
+      line->remove_prefix(first);
+      return read_quoted(line);
+    }
     const std::size_t end = std::min(line->find(','), line->size());
     const std::string_view field = line->substr(0, end);
     if (field.find('"') != std::string_view::npos) {
@@ -91,6 +99,7 @@ class CsvReader {
       field += '"';
       ++at;
     }
+    while (at < line->size() && (*line)[at] == ' ') ++at;
     if (at < line->size() && (*line)[at] != ',') fail("text behind a closing quote, expected a comma");
     fields_.push_back(std::move(field));
     finish_field(*line, at);
@@ -101,7 +110,7 @@ class CsvReader {
     line.remove_prefix(after_comma_ ? end + 1 : end);
   }
 
-  io::LineReader lines_;
+  Lines lines_;
   std::vector<std::string> fields_;
   std::uint64_t line_ = 0;
   bool after_comma_ = false;

@@ -3,12 +3,12 @@
 #include <cmath>
 #include <utility>
 
+#include "../printable.hpp"
 #include "av_header.hpp"
 #include "image_header.hpp"
 #include "member_kind.hpp"
 #include "orchmllm/base/error.hpp"
 #include "orchmllm/base/hash.hpp"
-#include "printable.hpp"
 #include "text_words.hpp"
 
 namespace orch::scan {
@@ -39,7 +39,7 @@ void SampleBuilder::add(std::string_view key, const std::string& name, Bytes& by
   start(key);
   const MemberKind kind = member_kind(name);
   if (kind == MemberKind::other) {
-    const std::string end = printable(extension(name));
+    const std::string end = apps::printable(extension(name));
     ++result_.ignored[result_.ignored.size() < most_extensions || result_.ignored.contains(end) ? end : "…"];
     return;
   }
@@ -65,7 +65,7 @@ void SampleBuilder::break_off(const std::string& error) {
 }
 
 void SampleBuilder::corrupt(const std::string& name, const std::string& error) {
-  CorruptMember member{input_, printable(name), error};
+  CorruptMember member{input_, apps::printable(name), error};
   if (settings_.strict) throw InvalidInput(member.text() + " (--strict)");
   bad_ = true;
   ++result_.corrupt_members;
@@ -105,7 +105,7 @@ void SampleBuilder::add_text(const std::string& name, Bytes& bytes) {
     const char* hint =
         "is text, and its tokens depend on a tokenizer: say how many a word has with --tokens-per-word R (English: "
         "about 1.3; 0 leaves text out)";
-    throw InvalidInput(CorruptMember{input_, printable(name), hint}.text());
+    throw InvalidInput(CorruptMember{input_, apps::printable(name), hint}.text());
   }
   std::optional<std::uint64_t>& sum = json ? json_words_ : text_words_;
   sum = sum.value_or(0) + *words;
@@ -124,7 +124,7 @@ void SampleBuilder::finish() {
   sample_.text = static_cast<std::uint32_t>(tokens);
   const bool units = !sample_.images.empty() || !sample_.audio.empty() || !sample_.video.empty();
   if (!units && sample_.text == 0) return;  // only metadata, or text that is left out
-  sample_.id = printable(key);
+  sample_.id = apps::printable(key);
   sample_.task = settings_.task;
   ++result_.samples;
   result_.images += sample_.images.size();

@@ -12,12 +12,12 @@
 #include <set>
 #include <thread>
 
+#include "../printable.hpp"
 #include "files.hpp"
 #include "journal.hpp"
 #include "orchmllm/base/error.hpp"
 #include "orchmllm/io/atomic_file.hpp"
 #include "orchmllm/io/trace_writer.hpp"
-#include "printable.hpp"
 #include "progress_bar.hpp"
 #include "sample_builder.hpp"
 #include "shard.hpp"
@@ -34,7 +34,7 @@ void scan_chunk(const Chunk& chunk, const Settings& settings, Journal& journal, 
   journal.begin(chunk.identity);
   ChunkResult result;
   std::string lines;
-  SampleBuilder builder(settings, printable(chunk.name), result, [&](const Sample& sample) {
+  SampleBuilder builder(settings, apps::printable(chunk.name), result, [&](const Sample& sample) {
     io::append_sample(lines, sample);
     if (lines.size() < flush_bytes) return;
     journal.lines(chunk.identity, lines);
@@ -104,7 +104,7 @@ void add_to(ChunkResult& sum, const ChunkResult& one) {
 
 [[nodiscard]] std::string first_line(const TraceMetadata& metadata, std::uint64_t samples, const std::string& out) {
   std::string name = std::filesystem::path(out).filename().string();
-  nlohmann::ordered_json line{{"orchmllm_trace", 1}, {"name", printable(name.substr(0, name.find('.')))}};
+  nlohmann::ordered_json line{{"orchmllm_trace", 1}, {"name", apps::printable(name.substr(0, name.find('.')))}};
   if (!metadata.source.empty()) line["source"] = metadata.source;
   if (!metadata.license.empty()) line["license"] = metadata.license;
   line["kind"] = "training";
@@ -134,7 +134,7 @@ ChunkResult scan(const std::vector<std::string>& inputs, const Settings& setting
   const std::vector<const Chunk*> missing = missing_chunks(plan.chunks, journal);
   if (missing.size() < plan.chunks.size()) {
     std::cerr << fmt::format("orch: {} of {} parts are in {}.journal already\n", plan.chunks.size() - missing.size(),
-                             plan.chunks.size(), printable(out));
+                             plan.chunks.size(), apps::printable(out));
   }
   {
     std::uint64_t bytes = 0;

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iostream>
 #include <map>
 #include <memory>
 #include <thread>
 
 #include "../common.hpp"
+#include "../printable.hpp"
 #include "orchmllm/base/error.hpp"
 #include "orchmllm/version.hpp"
 #ifndef ORCH_SCAN_LACKS
@@ -78,28 +78,30 @@ std::string ignored_text(const std::map<std::string, std::uint64_t>& ignored) {
 
 void print_result(const scan::ChunkResult& result, const std::string& out) {
   const auto say = [](std::uint64_t count, const std::string& what) {
-    if (count > 0) std::cerr << fmt::format("orch: warning: {}: {}\n", what, count);
+    if (count > 0) tell(fmt::format("warning: {}: {}", what, count));
   };
   for (std::size_t i = 0; i < std::min(most_shown, result.corrupt.size()); ++i) {
-    std::cerr << "orch: corrupt: " << result.corrupt[i].text() << "\n";
+    tell("corrupt: " + result.corrupt[i].text());
   }
   if (result.corrupt_members > most_shown) {
-    std::cerr << fmt::format("orch: corrupt: and {} more; --report lists them\n", result.corrupt_members - most_shown);
+    tell(fmt::format("corrupt: and {} more; --report lists them", result.corrupt_members - most_shown));
   }
   say(result.left_out, "samples left out, since a member is corrupt");
   say(result.estimated, "durations estimated from the bit rate, since no header states them");
   say(result.returning_keys,
       "keys that come back later in their shard, each time as a sample of its own (pack with tar --sort=name)");
-  if (!result.ignored.empty()) std::cerr << "orch: ignored members: " << ignored_text(result.ignored) << "\n";
-  fmt::print("{}: {} samples: {} images, {} audio clips, {} videos, {} text tokens\n", out, result.samples,
+  if (!result.ignored.empty()) tell("ignored members: " + ignored_text(result.ignored));
+  fmt::print("{}: {} samples: {} images, {} audio clips, {} videos, {} text tokens\n", printable(out), result.samples,
              result.images, result.audio, result.video, result.text_tokens);
 }
 
 void run(Options& options) {
+  require_distinct({options.list}, {options.out, options.report});
   if (!options.list.empty()) {
     for (std::string& path : scan::read_list(options.list)) options.inputs.push_back(std::move(path));
   }
   if (options.inputs.empty()) throw InvalidInput("trace scan: no input, name a folder, shards or --files LIST");
+  require_distinct(options.inputs, {options.out, options.report});
   const scan::ChunkResult result = scan::scan(options.inputs, options.settings, options.metadata, options.out);
   if (!options.report.empty()) write_json(report_json(result, options.out), options.report);
   if (options.report != "-") print_result(result, options.out);

@@ -9,11 +9,11 @@
 #include <set>
 #include <unordered_map>
 
+#include "../printable.hpp"
 #include "member_kind.hpp"
 #include "orchmllm/base/error.hpp"
 #include "orchmllm/base/hash.hpp"
 #include "orchmllm/io/line_reader.hpp"
-#include "printable.hpp"
 
 namespace orch::scan {
 
@@ -57,12 +57,12 @@ class Planner {
 
   void add(const std::string& input) {
     struct stat status {};
-    if (::stat(input.c_str(), &status) != 0) throw InvalidInput(printable(input) + ": " + std::strerror(errno));
+    if (::stat(input.c_str(), &status) != 0) throw InvalidInput(apps::printable(input) + ": " + std::strerror(errno));
     if (S_ISREG(status.st_mode) && !is_shard(input)) return add_single(input);
     finish_list();
     if (S_ISDIR(status.st_mode)) return add_folder(input);
     if (S_ISREG(status.st_mode)) return add_shard(input);
-    throw InvalidInput(printable(input) + ": is neither a folder nor a file");
+    throw InvalidInput(apps::printable(input) + ": is neither a folder nor a file");
   }
 
   [[nodiscard]] Plan finish() {
@@ -73,7 +73,7 @@ class Planner {
  private:
   void add_single(const std::string& path) {
     if (member_kind(path) == MemberKind::other) {
-      throw InvalidInput(printable(path) +
+      throw InvalidInput(apps::printable(path) +
                          ": is no folder, no shard (.tar, .tar.gz, .tar.zst) and no media or text file by its name");
     }
     list_.push_back(loose_file(path, 0));
@@ -158,7 +158,7 @@ class Planner {
       struct stat link {};
       if (::lstat(path.c_str(), &link) != 0) continue;
       if (::stat(path.c_str(), &status) != 0) {
-        plan_.unreadable.push_back({printable(path), "", std::strerror(errno)});
+        plan_.unreadable.push_back({apps::printable(path), "", std::strerror(errno)});
       } else if (S_ISDIR(status.st_mode)) {
         path += '/';
         const bool enter = settings_.follow_symlinks || !S_ISLNK(link.st_mode);
@@ -167,7 +167,7 @@ class Planner {
         add_file(std::move(path), root, files, shards);
       }
     }
-    if (error) plan_.unreadable.push_back({printable(folder), "", error.message()});
+    if (error) plan_.unreadable.push_back({apps::printable(folder), "", error.message()});
   }
 
   void add_file(std::string path, std::size_t root, std::vector<LooseFile>& files, std::vector<std::string>& shards) {
@@ -176,7 +176,7 @@ class Planner {
     } else if (member_kind(path) != MemberKind::other) {
       files.push_back(loose_file(std::move(path), root));
     } else {
-      ++plan_.ignored[printable(extension(path))];
+      ++plan_.ignored[apps::printable(extension(path))];
     }
   }
 

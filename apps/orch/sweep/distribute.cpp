@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <iostream>
 
+#include "../common.hpp"
 #include "orchmllm/base/error.hpp"
 #include "orchmllm/base/hash.hpp"
 
@@ -114,13 +114,12 @@ void Workers::find_silent() {
     Worker& worker = workers_[rank];
     if (worker.silent || worker.stopped || Clock::now() - worker.heard < most_silence) continue;
     worker.silent = true;
-    std::cerr << fmt::format("orch: warning: rank {} is silent and taken for dead; its points are handed out again\n",
-                             rank);
+    tell(fmt::format("warning: rank {} is silent and taken for dead; its points are handed out again", rank));
   }
 }
 
 void end_all(Processes& processes, const std::exception& error) {
-  std::cerr << "orch: error: " << error.what() << "\n";
+  tell(std::string("error: ") + error.what());
   const auto* known = dynamic_cast<const Error*>(&error);
   processes.end_all(known != nullptr ? known->exit_code() : 1);
 }
@@ -181,7 +180,7 @@ void work(Processes& processes, Loading loading, std::size_t jobs) {
       asked = Clock::now();
     }
     if (waiting && Clock::now() - asked > most_patience) {
-      std::cerr << "orch: error: rank 0 is silent and taken for dead\n";
+      tell("error: rank 0 is silent and taken for dead");
       std::_Exit(1);  // MPI would wait for rank 0
     }
   }

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <future>
-#include <iostream>
 #include <memory>
 #include <set>
 #include <thread>
 
 #include "../commands.hpp"
+#include "../common.hpp"
 #include "distribute.hpp"
 #include "journal.hpp"
 #include "orchmllm/base/error.hpp"
@@ -38,7 +38,7 @@ Rows all_results(const SweepOptions& options, sweep::Sweep& sweep, sweep::Journa
     todo.erase(point);
   }
   const std::size_t known = rows.size() - todo.size();
-  if (known > 0) std::cerr << fmt::format("orch: {} of {} points are done already\n", known, rows.size());
+  if (known > 0) tell(fmt::format("{} of {} points are done already", known, rows.size()));
   sweep::Progress progress(known, rows.size());
   sweep::Points points(std::move(todo));
   sweep::run_points(sweep, points, options.jobs, workers, [&](const sweep::Finished& finished) {
@@ -64,7 +64,7 @@ int lead(const SweepOptions& options, sweep::Sweep& sweep, sweep::Workers* worke
   std::size_t failed = 0;
   for (const std::string& row : rows) failed += sweep::Json::parse(row).at("status") == "error" ? 1 : 0;
   if (failed == 0) return 0;
-  std::cerr << fmt::format("orch: error: {} of {} points failed\n", failed, rows.size());
+  tell(fmt::format("error: {} of {} points failed", failed, rows.size()));
   return 1;
 }
 

@@ -30,7 +30,14 @@ inline constexpr std::size_t max_line_bytes = std::size_t{16} << 20U;
 
 namespace detail {
 
-/// Decompressed bytes of a file.
+/// Whether these bytes begin a zstd stream: a frame with data, or one to skip (RFC 8878, 3.1).
+[[nodiscard]] inline bool begins_zstd(const unsigned char (&magic)[4]) {
+  const bool data = magic[0] == 0x28 && magic[1] == 0xb5 && magic[2] == 0x2f && magic[3] == 0xfd;
+  const bool skip = magic[0] >> 4U == 5 && magic[1] == 0x2a && magic[2] == 0x4d && magic[3] == 0x18;
+  return data || skip;
+}
+
+/// Decompressed bytes of a file: of all members of a gzip file, of all frames of a zstd file.
 class ByteSource {
  public:
   explicit ByteSource(const std::string& path) : path_(path) {
@@ -40,7 +47,7 @@ class ByteSource {
     unsigned char magic[4] = {};
     const std::size_t got = std::fread(magic, 1, sizeof magic, file_.get());
     std::rewind(file_.get());
-    if (got == 4 && magic[0] == 0x28 && magic[1] == 0xb5 && magic[2] == 0x2f && magic[3] == 0xfd) {
+    if (got == 4 && begins_zstd(magic)) {
       zstd_.reset(ZSTD_createDStream());
       input_.resize(ZSTD_DStreamInSize());
     } else if (got >= 2 && magic[0] == 0x1f && magic[1] == 0x8b) {
@@ -81,17 +88,19 @@ class ByteSource {
     while (out.pos == 0) {
       if (pending_.pos == pending_.size) {
         pending_ = {input_.data(), std::fread(input_.data(), 1, input_.size(), file_.get()), 0};
-        if (pending_.size == 0) {
-          if (!frame_done_) error_ = "the zstd stream is cut short";
-          return 0;
-        }
       }
+      const bool file_ended = pending_.size == 0;  // then the decoder may still hold what did not fit before
+      if (file_ended && frame_done_) return 0;
       const std::size_t result = ZSTD_decompressStream(zstd_.get(), &out, &pending_);
       if (ZSTD_isError(result) != 0) {
         error_ = std::string("the zstd stream is corrupt (") + ZSTD_getErrorName(result) + ")";
         return 0;
       }
       frame_done_ = result == 0;
+      if (file_ended && out.pos == 0 && !frame_done_) {
+        error_ = "the zstd stream is cut short";
+        return 0;
+      }
     }
     return out.pos;
   }

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -33,10 +34,10 @@ struct TraceInfo {
   std::string name;  ///< from the metadata, else the file's name
   std::string source;
   std::string license;
-  std::string kind;                  ///< "training", "inference" or empty
-  std::uint64_t samples = 0;         ///< read
-  std::uint64_t samples_stated = 0;  ///< in the metadata; 0 = not stated
-  std::uint64_t hash = 0;            ///< fingerprint of all lines, independent of compression and line ends
+  std::string kind;                             ///< "training", "inference" or empty
+  std::uint64_t samples = 0;                    ///< read
+  std::optional<std::uint64_t> samples_stated;  ///< in the metadata
+  std::uint64_t hash = 0;                       ///< fingerprint of all lines, independent of compression and line ends
   std::map<std::string, std::uint64_t> unknown_keys;  ///< key → lines that have it
 };
 
@@ -342,7 +343,9 @@ class TraceReader {
       detail::reject("the line is " + detail::shown(element) + ", expected an object");
     }
     simdjson::dom::element version;
-    if (std::exchange(first_, false) && object["orchmllm_trace"].get(version) == simdjson::SUCCESS) {
+    const bool first = std::exchange(first_, false);
+    if (object["orchmllm_trace"].get(version) == simdjson::SUCCESS) {
+      if (!first) detail::reject("a line of metadata (orchmllm_trace), expected a sample: metadata is the first line");
       hash_.add_bytes(line);
       detail::read_metadata(object, info_);
       metadata_ = line;

@@ -163,7 +163,7 @@ class TraceWriter {
       out_ += std::string(",\"") + key + "\":";
       detail::append_string(out_, value);
     }
-    if (info.samples_stated > 0) out_ += ",\"samples\":" + std::to_string(info.samples_stated);
+    if (info.samples_stated) out_ += ",\"samples\":" + std::to_string(*info.samples_stated);
     out_ += "}\n";
   }
 

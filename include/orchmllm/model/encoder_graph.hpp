@@ -14,7 +14,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "orchmllm/base/error.hpp"
 #include "orchmllm/model/architecture.hpp"
@@ -86,9 +88,35 @@ namespace detail {
   return {};
 }
 
+/// What keeps a token rule from being applied: a divisor of zero. Empty if nothing does.
+[[nodiscard]] inline std::string wrong_rule(const TokenRule& rule) {
+  struct Divisor {
+    const char* name;
+    std::uint64_t value;
+  };
+  std::vector<Divisor> divisors;
+  if (const auto* tiled = std::get_if<TiledImages>(&rule)) {
+    divisors = {{"tile_px", tiled->tile_px}, {"patch_px", tiled->patch_px}, {"merge", tiled->merge}};
+  } else if (const auto* native = std::get_if<NativeImages>(&rule)) {
+    divisors = {{"patch_px", native->patch_px}, {"merge", native->merge}, {"temporal_patch", native->temporal_patch}};
+  } else if (const auto* audio = std::get_if<AudioFrames>(&rule)) {
+    divisors = {{"conv_stride", audio->conv_stride}, {"pool", audio->pool}};
+    if (audio->conv_stride > 0 && audio->window_seconds > 0 && audio->window_tokens() == 0) {
+      return "have windows of " + std::to_string(audio->window_seconds) + " s, which hold no token";
+    }
+  } else {
+    divisors = {{"pool", std::get<EncoderTokens>(rule).pool}};
+  }
+  for (const Divisor& divisor : divisors) {
+    if (divisor.value == 0) return std::string("have ") + divisor.name + " = 0, expected at least 1";
+  }
+  return {};
+}
+
 }  // namespace detail
 
-/// The first fault of a model's encoders in their order; nothing if each may run before those that it feeds.
+/// The first fault of a model's encoders in their order; nothing if every token rule can be applied and each may run
+/// before those that it feeds.
 [[nodiscard]] inline std::optional<ModelFault> find_fault(const Mllm& model) {
   for (std::size_t e = 0; e < model.encoders.size(); ++e) {
     const Encoder& encoder = model.encoders[e];
@@ -100,6 +128,9 @@ namespace detail {
                         "is \"" + encoder.phase +
                             "\", which an earlier encoder has: every phase has a name"
                             " of its own"};
+    }
+    if (std::string message = detail::wrong_rule(encoder.rule); !message.empty()) {
+      return ModelFault{e, "tokens", std::move(message)};
     }
     const auto feeds_this = [&](const Encoder& other) { return feeds(other, encoder.phase); };
     const bool fed = std::any_of(model.encoders.begin(), model.encoders.end(), feeds_this);
@@ -119,7 +150,8 @@ namespace detail {
   return std::nullopt;
 }
 
-/// Throws InvalidInput, naming model and encoder, for encoders that cannot run in the model's order.
+/// Throws InvalidInput, naming model and encoder, for encoders that cannot run in the model's order or whose token rule
+/// divides by zero.
 inline void validate(const Mllm& model) {
   if (const auto fault = find_fault(model)) {
     throw InvalidInput("model " + model.name + ", encoder " + std::to_string(fault->encoder + 1) + " (\"" +

@@ -108,9 +108,11 @@ struct Items {
   return starts;
 }
 
-/// Groups and their costs; pieces are added by the caller.
+/// Groups and their costs; pieces are added by the caller. An Overflow names the sample (`samples`: place in the batch
+/// → number) whose cost it is.
 [[nodiscard]] inline PhaseProblem phase_problem(const Items& items, std::span<const std::uint32_t> starts,
-                                                PhaseCost cost, std::span<const std::uint32_t> home_rank) {
+                                                PhaseCost cost, std::span<const std::uint32_t> home_rank,
+                                                std::span<const std::uint32_t> samples) {
   PhaseProblem problem{std::move(cost), {}, {}, {}};
   const ConvPackedCost* packed = std::get_if<ConvPackedCost>(&problem.cost);
   const ConvPackedCost lengths_alone{};
@@ -118,7 +120,12 @@ struct Items {
   problem.home.reserve(starts.size());
   for (std::size_t g = 0; g + 1 < starts.size(); ++g) {
     const auto lengths = std::span(items.length).subspan(starts[g], starts[g + 1] - starts[g]);
-    problem.groups.push_back((packed != nullptr ? *packed : lengths_alone).batch(lengths));
+    try {
+      problem.groups.push_back((packed != nullptr ? *packed : lengths_alone).batch(lengths));
+      (void)batch_cost(problem.cost, problem.groups.back());
+    } catch (const Overflow& error) {
+      throw Overflow("sample " + std::to_string(samples[items.sample_of[starts[g]]]) + ": " + error.what());
+    }
     problem.home.push_back(home_rank[items.sample_of[starts[g]]]);
   }
   return problem;
@@ -266,9 +273,13 @@ class StepPlanner {
     plan.phase = name(phase);
     const PhaseOptions& own = phase_options(phase);
     const std::vector<std::uint32_t> starts = group_starts(items_[phase], own.granularity);
-    PhaseProblem problem = phase_problem(items_[phase], starts, phase_cost(phase), plan_.home_rank);
-    add_pieces(phase, starts, problem);
-    solve_phase(plan, items_[phase], problem, starts, own.balancer, plan_.topology, options_);
+    try {
+      PhaseProblem problem = phase_problem(items_[phase], starts, phase_cost(phase), plan_.home_rank, plan_.samples);
+      add_pieces(phase, starts, problem);
+      solve_phase(plan, items_[phase], problem, starts, own.balancer, plan_.topology, options_);
+    } catch (const Overflow& error) {
+      throw Overflow("phase " + plan.phase + ": " + error.what());
+    }
     lay_out(plan, plan_.ranks());
     plan.solve_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }

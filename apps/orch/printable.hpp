@@ -1,11 +1,12 @@
-// Names of files as UTF-8 without control characters, fit for a trace and a terminal: every other byte becomes \xNN.
-// Complexity: O(bytes). SPDX-License-Identifier: Apache-2.0
+// Text from names of files and from their contents as UTF-8 without control characters, fit for a trace and a terminal:
+// every other byte becomes \xNN. Complexity: O(bytes).
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <string>
 #include <string_view>
 
-namespace orch::scan {
+namespace orch::apps {
 
 namespace detail {
 
@@ -29,6 +30,12 @@ namespace detail {
   return 0;
 }
 
+/// U+0000 to U+001F, U+007F to U+009F: terminals act on them.
+[[nodiscard]] inline bool is_control(std::string_view character) {
+  const auto first = static_cast<unsigned char>(character[0]);
+  return first < 0x20 || first == 0x7f || (first == 0xc2 && static_cast<unsigned char>(character[1]) < 0xa0);
+}
+
 }  // namespace detail
 
 [[nodiscard]] inline std::string printable(std::string_view text) {
@@ -37,7 +44,7 @@ namespace detail {
   while (!text.empty()) {
     const auto first = static_cast<unsigned char>(text.front());
     const std::size_t length = detail::utf8_length(text);
-    if (length == 0 || first < 0x20 || first == 0x7f) {
+    if (length == 0 || detail::is_control(text)) {
       out += {'\\', 'x', digits[first >> 4U], digits[first & 15U]};
       text.remove_prefix(1);
     } else {
@@ -48,4 +55,4 @@ namespace detail {
   return out;
 }
 
-}  // namespace orch::scan
+}  // namespace orch::apps
