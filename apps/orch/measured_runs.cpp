@@ -15,7 +15,7 @@ namespace {
 /// Fields of one record by the header's names.
 class Row {
  public:
-  Row(const std::map<std::string, std::size_t>& columns, const CsvReader& reader, const std::string& path)
+  Row(const std::map<std::string, std::size_t>& columns, const CsvReader<>& reader, const std::string& path)
       : columns_(columns), reader_(reader), path_(path) {}
 
   [[noreturn]] void fail(const std::string& message) const { throw InvalidInput::at(path_, reader_.line(), message); }
@@ -64,7 +64,7 @@ class Row {
 
  private:
   const std::map<std::string, std::size_t>& columns_;
-  const CsvReader& reader_;
+  const CsvReader<>& reader_;
   const std::string& path_;
 };
 

@@ -46,7 +46,7 @@ class Cli(Run):
         self.bad(2, "--timeline-ranks requires --timeline", "simulate", "--trace", DEMO, *SMALL, "--timeline-ranks", "1")
 
     def test_numbers_are_decimal(self):
-        for text in ("-1", "", "010", "0x10", "1e3", " 1", "1 ", "18446744073709551616", "nan"):
+        for text in ("-1", "010", "0x10", "1e3", " 1", "1 ", "18446744073709551616", "nan"):
             self.bad(2, f'--seed: "{text}" is not an integer', "plan", "--trace", DEMO, *SMALL, f"--seed={text}")
         for option in ("--gpus", "--batch", "--steps", "--rank"):
             self.bad(2, f'{option}: "-1" is not an integer', "plan", "--trace", DEMO, *SMALL[:4], option, "-1")
@@ -55,8 +55,10 @@ class Cli(Run):
         self.bad(2, '--speeds: "-2" is not an integer', "balance", "lengths.txt", "--speeds", "1,-2")
         self.bad(2, '--samples: "-1" is not an integer', "trace", "head", "-n", "-1", DEMO)
         self.bad(2, '--seed: "0x1" is not an integer', "trace", "shuffle", "--seed", "0x1", DEMO, "out.jsonl")
-        for text in ("nan", "inf", "0x1p3", "", "1e999"):
+        for text in ("nan", "inf", "0x1p3", "1e999"):
             self.bad(2, f'--tolerance: "{text}" is not a number', "plan", "--trace", DEMO, *SMALL, f"--tolerance={text}")
+        for option in ("--seed=", "--tolerance="):
+            self.bad(2, option[:-1], "plan", "--trace", DEMO, *SMALL, option)
         self.assertIn("--seed UINT", self.good("plan", "--help"))
 
     def balance(self, text, *arguments, code=0):
@@ -416,14 +418,15 @@ class Cli(Run):
         model = self.file("evil.toml", (SOURCE / "sim" / "models" / "mllm-10b.toml").read_text()
                           .replace('name = "mllm-10b"', "name = " + json.dumps(evil)))
         bad_key = self.file("key.jsonl", json.dumps({"video": [{evil: 1}]}) + "\n")
-        bad_name = self.file("name.toml", json.dumps(evil) + " = 1\n")
+        bad_name = self.file("name.toml", json.dumps(evil) + " = 1\n" +
+                             (SOURCE / "sim" / "models" / "mllm-10b.toml").read_text())
         plain = self.file("plain.jsonl", '{"text":5}\n')
         settings = ["--cluster", "h100-8x400g", "--gpus", "2", "--batch", "1"]
         for arguments in (["trace", "stats", trace, "--histogram"], ["trace", "validate", trace], ["trace", "diff", trace, trace],
                           ["plan", "--trace", plain, "--model", model, *settings], ["compare", "--trace", plain, "--model", model, *settings],
                           ["simulate", "--trace", plain, "--model", model, *settings], ["trace", "validate", bad_key],
                           ["plan", "--trace", plain, "--model", bad_name, *settings], [evil], ["trace", "validate", evil],
-                          ["trace", "split", trace, self.folder / evil, "--parts", "2"]):
+                          ["trace", "split", trace, self.folder / evil, self.folder / evil, "--parts", "2"]):
             result = subprocess.run([ORCH, *map(str, arguments)], capture_output=True, timeout=60)
             text = (result.stdout + result.stderr).decode()
             self.assertIn(shown, text, arguments)

@@ -114,12 +114,12 @@ void Workers::find_silent() {
     Worker& worker = workers_[rank];
     if (worker.silent || worker.stopped || Clock::now() - worker.heard < most_silence) continue;
     worker.silent = true;
-    tell(fmt::format("warning: rank {} is silent and taken for dead; its points are handed out again", rank));
+    apps::tell(fmt::format("warning: rank {} is silent and taken for dead; its points are handed out again", rank));
   }
 }
 
 void end_all(Processes& processes, const std::exception& error) {
-  tell(std::string("error: ") + error.what());
+  apps::tell(std::string("error: ") + error.what());
   const auto* known = dynamic_cast<const Error*>(&error);
   processes.end_all(known != nullptr ? known->exit_code() : 1);
 }
@@ -180,7 +180,7 @@ void work(Processes& processes, Loading loading, std::size_t jobs) {
       asked = Clock::now();
     }
     if (waiting && Clock::now() - asked > most_patience) {
-      tell("error: rank 0 is silent and taken for dead");
+      apps::tell("error: rank 0 is silent and taken for dead");
       std::_Exit(1);  // MPI would wait for rank 0
     }
   }
