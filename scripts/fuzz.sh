@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 seconds=${1:-60}
 shift || true
 convert=(azure csv energon internvl kaldi lhotse llama-factory llava mooncake ms-swift nemo omnibal qwen-vl servegen)
-targets=(trace toml plan media "${convert[@]/#/convert_}")
+targets=(trace toml tables plan media "${convert[@]/#/convert_}")
 [ $# -eq 0 ] || targets=("$@")
 scripts/build.sh fuzz
 
