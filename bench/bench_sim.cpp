@@ -89,6 +89,7 @@ void simulated_steps(benchmark::State& state, const char* name) {
   state.counters["events_per_second"] = benchmark::Counter(static_cast<double>(events), benchmark::Counter::kIsRate);
   state.counters["peak_mib"] = resident_mib();
 }
+void none(benchmark::State& state) { simulated_steps(state, "none"); }  // nothing is balanced: no solver's time
 void orchmllm(benchmark::State& state) { simulated_steps(state, "orchmllm"); }
 void movement(benchmark::State& state) { simulated_steps(state, "movement"); }
 
@@ -97,6 +98,7 @@ void sizes(benchmark::internal::Benchmark* bench) {
   for (const std::int64_t steps : {1, 10, 100}) bench->Args({2560, steps});
   for (const std::int64_t gpus : {256, 16384, 65536}) bench->Args({gpus, 1});
 }
+BENCHMARK(none)->Apply(sizes);
 BENCHMARK(orchmllm)->Apply(sizes);
 BENCHMARK(movement)->Apply(sizes);
 

@@ -383,14 +383,15 @@ class Mover {
     if (constrained()) return false;
     Items by_room(topology_.ranks());
     std::iota(by_room.begin(), by_room.end(), 0U);
-    std::sort(by_room.begin(), by_room.end(), [&](std::uint32_t a, std::uint32_t b) {
+    const std::size_t most = std::min<std::size_t>(256, by_room.size());
+    const auto roomier = [&](std::uint32_t a, std::uint32_t b) {
       if (a == rank || b == rank) return a == rank && b != rank;
       return room(a) != room(b) ? room(a) > room(b) : a < b;
-    });
-    constexpr std::size_t most = 256;
+    };
+    std::partial_sort(by_room.begin(), by_room.begin() + static_cast<std::ptrdiff_t>(most), by_room.end(), roomier);
     for (std::size_t pool = 4;; pool *= 2) {
-      if (repack_pool(sorted(std::span(by_room).first(std::min(pool, by_room.size()))))) return true;
-      if (pool >= std::min(most, by_room.size())) return false;
+      if (repack_pool(sorted(std::span(by_room).first(std::min(pool, most))))) return true;
+      if (pool >= most) return false;
     }
   }
 
