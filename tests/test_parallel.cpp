@@ -1,6 +1,7 @@
 // The simulator's parallelism, strategies and disturbances against closed forms.
 #include <fstream>
 #include <numeric>
+#include <optional>
 
 #include "clusters.hpp"
 #include "models.hpp"
@@ -292,6 +293,55 @@ TEST_CASE("megatron: a pipeline with encoders on its first stage, found if not g
   cluster.gpu.memory_bytes = 1e6;
   CHECK_THROWS_WITH_AS((void)simulate(model, lengths, cluster, configuration, strategy("megatron")),
                        doctest::Contains("smallest needs"), Infeasible);
+}
+
+TEST_CASE("a slow GPU or link of a pipeline slows its own stage") {
+  const Mllm model = plain_llm(4);
+  std::vector<Sample> samples(16, test::counted(1000));
+  const PhaseLengths lengths = test::lengths_of(model, samples);
+  Cluster cluster = test::plain_cluster();
+  Configuration configuration{
+      .gpus = 4, .batch = 2, .steps = 1, .seed = 5};  // 2 instances of 2 stages, 4 micro-batches
+  configuration.parallelism.pipeline = 2;
+  configuration.parallelism.recompute = Recompute::none;
+  configuration.parallelism.data = DataParallel::replicated;
+  const auto played = [&](const Configuration& c) {
+    std::optional<PlayedStep> step;
+    (void)simulate(model, lengths, cluster, c, strategy("none"), {},
+                   [&](std::uint32_t, const StepPlan&, const PlayedStep& p) { step = p; });
+    return std::move(*step);
+  };
+  const auto times = [](const PlayedStep& step, auto&& chosen) {
+    std::vector<Nanoseconds> sum(step.lanes, 0);
+    for (TaskId task = 0; task < step.tags.size(); ++task) {
+      if (chosen(step.tags[task])) sum[step.tags[task].lane] += step.graph.duration(task);
+    }
+    return sum;
+  };
+  const auto passes = [](const TaskTag& tag) {
+    return tag.activity == Activity::forward || tag.activity == Activity::backward;
+  };
+  const std::vector<Nanoseconds> calm = times(played(configuration), passes);
+  configuration.slow_gpus = {{2, 1.5}};  // GPUs 0 and 1 are the first stage of both instances, 2 and 3 the second
+  std::vector<Nanoseconds> slow = times(played(configuration), passes);
+  for (std::uint32_t lane = 0; lane < 4; ++lane) {
+    CHECK(static_cast<double>(slow[lane]) ==
+          doctest::Approx(static_cast<double>(calm[lane]) * (lane == 1 ? 1.5 : 1)).epsilon(1e-6));
+  }
+  cluster.links.nic_bandwidth = cluster.links.nvlink_bandwidth = 1e9;
+  configuration.slow_gpus = {};
+  const auto sends = [](const TaskTag& tag) { return tag.activity == Activity::send; };
+  const auto reduces = [](const TaskTag& tag) { return tag.activity == Activity::reduce; };
+  const PlayedStep narrow = played(configuration);
+  configuration.slow_links = {{3, 2}};  // of instance 1, stage 1
+  const PlayedStep slower = played(configuration);
+  for (std::uint32_t lane = 0; lane < 4; ++lane) {
+    CAPTURE(lane);
+    CHECK(times(slower, sends)[lane] == (lane < 2 ? 1 : 2) * times(narrow, sends)[lane]);
+  }
+  CHECK(times(narrow, reduces)[0] > 0);
+  CHECK(times(slower, reduces)[0] == times(narrow, reduces)[0]);  // collectives' lane is their stage
+  CHECK(times(slower, reduces)[1] == 2 * times(narrow, reduces)[1]);
 }
 
 TEST_CASE("disturbances: slow GPUs, jitter, planning, a lost node") {

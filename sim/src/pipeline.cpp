@@ -151,6 +151,15 @@ class PipelineStep {
     return graph_.link_group(data_group().nodes() > 1 ? Link::inter_node : Link::intra_node, lanes);
   }
 
+  /// A collective is as slow as the slowest of them.
+  [[nodiscard]] double slowest_link(std::uint32_t stage) const {
+    double scale = 1;
+    for (std::uint32_t instance = 0; instance < instances_; ++instance) {
+      scale = std::max(scale, graph_.link_scale(lane(instance, stage)));
+    }
+    return scale;
+  }
+
   /// Weights that the sharded optimizer has changed, chunk by chunk.
   void add_weights(std::uint32_t stage) {
     links_.push_back(stage_links(stage));
@@ -158,8 +167,9 @@ class PipelineStep {
     if (parallelism_.data == DataParallel::replicated || data_group().members == 1) return;
     for (std::uint32_t chunk = 0; chunk < chunks_; ++chunk) {
       const double bytes = chunk_parameters(place(stage, chunk)) * cluster_.software.parameter_bytes;
-      weights_[stage][chunk] = graph_.add(links_[stage], ring_seconds(bytes, data_group(), cluster_.links),
-                                          {Activity::gather, chunk_units_[place(stage, chunk)].back(), stage, 0});
+      weights_[stage][chunk] =
+          graph_.add(links_[stage], ring_seconds(bytes, data_group(), cluster_.links) * slowest_link(stage),
+                     {Activity::gather, chunk_units_[place(stage, chunk)].back(), stage, 0});
     }
   }
 
@@ -215,8 +225,11 @@ class PipelineStep {
           graph_.depend(backward_[there].last, backward_[here].first);
           continue;
         }
-        send(forward_[here].last, forward_[there].first, seconds, lane(instance, p % stages_), m);
-        send(backward_[there].last, backward_[here].first, seconds, lane(instance, (p + 1) % stages_), m);
+        const std::uint32_t lower = lane(instance, p % stages_);
+        const std::uint32_t upper = lane(instance, (p + 1) % stages_);
+        const double slowed = seconds * std::max(graph_.link_scale(lower), graph_.link_scale(upper));
+        send(forward_[here].last, forward_[there].first, slowed, lower, m);
+        send(backward_[there].last, backward_[here].first, slowed, upper, m);
       }
     }
   }
@@ -245,16 +258,15 @@ class PipelineStep {
       const double seconds = parallelism_.data == DataParallel::replicated
                                  ? all_reduce_seconds(bytes, data_group(), cluster_.links)
                                  : ring_seconds(bytes, data_group(), cluster_.links);
-      const TaskId task =
-          graph_.add(links_[stage], seconds, {Activity::reduce, chunk_units_[place(stage, chunk)].back(), stage, 0});
+      const TaskId task = graph_.add(links_[stage], seconds * slowest_link(stage),
+                                     {Activity::reduce, chunk_units_[place(stage, chunk)].back(), stage, 0});
       for (std::uint32_t instance = 0; instance < instances_; ++instance) {
         graph_.depend(backward_[index(instance, stage, chunk, micro_batches_ - 1)].last, task);
       }
       reduced.push_back(task);
     }
     if (parallelism_.trainable == Trainable::adapters) return;
-    const double shards = parallelism_.data == DataParallel::replicated ? 1 : data_group().members;
-    const double seconds = optimizer_seconds(parameters, shards, cluster_);
+    const double seconds = optimizer_seconds(parameters, parallelism_.optimizer_shards(work_.instances), cluster_);
     for (std::uint32_t instance = 0; instance < instances_; ++instance) {
       const TaskId task = graph_.add_compute(seconds, {Activity::optimizer, 0, lane(instance, stage), 0});
       for (const TaskId before : reduced) graph_.depend(before, task);

@@ -110,15 +110,16 @@ void check(const Configuration& configuration, const Strategy& strategy) {
   }
 }
 
-/// instance → the largest factor of its GPUs; empty if all are 1.
+/// lane → the largest factor of its GPUs; empty if all are 1.
 std::vector<double> scales(const std::vector<Slowdown>& slow, const Configuration& configuration) {
   if (slow.empty()) return {};
   const Parallelism& p = configuration.parallelism;
   const std::uint32_t instances = configuration.gpus / p.gpus();
-  std::vector<double> scale(instances, 1);
+  std::vector<double> scale(std::size_t{instances} * p.pipeline, 1);
   for (const Slowdown& s : slow) {
-    const std::uint32_t instance = s.gpu / p.stage_gpus() % instances;
-    scale[instance] = std::max(scale[instance], s.factor);
+    const std::uint32_t place = s.gpu / p.stage_gpus();  // stage by stage
+    double& lane = scale[std::size_t{place % instances} * p.pipeline + place / instances];
+    lane = std::max(lane, s.factor);
   }
   return scale;
 }

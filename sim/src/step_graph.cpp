@@ -64,8 +64,7 @@ ResourceId StepGraph::link_group(Link link, const std::vector<std::uint32_t>& la
 }
 
 TaskId StepGraph::add_compute(double seconds, const TaskTag& tag) {
-  const std::uint32_t instance = tag.lane / lanes_per_instance_;
-  if (!conditions_.compute_scale.empty()) seconds *= conditions_.compute_scale[instance];
+  if (!conditions_.compute_scale.empty()) seconds *= conditions_.compute_scale[tag.lane];
   if (conditions_.jitter > 0) seconds *= jitter_factor(conditions_.jitter, conditions_.seed, graph_.tasks());
   return add(compute(tag.lane), seconds, tag);
 }
@@ -81,7 +80,7 @@ void StepGraph::reserve(std::size_t tasks, std::size_t edges) {
 }
 
 double StepGraph::link_scale(std::uint32_t lane) const {
-  return conditions_.link_scale.empty() ? 1 : conditions_.link_scale[lane / lanes_per_instance_];
+  return conditions_.link_scale.empty() ? 1 : conditions_.link_scale[lane];
 }
 
 PlayedStep StepGraph::play(std::vector<Unit> units, const std::vector<PhaseShape>& shapes, FluidNetwork* network) {

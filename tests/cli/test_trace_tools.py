@@ -208,9 +208,11 @@ class TraceTools(Run):
         return json.loads(self.good("trace", "diff", a, b, "--json", "-"))
 
     def test_generate_fit_generate_is_near(self):
-        traces = [self.generate("omni.jsonl", "omni", 60000, 1), WHOLE_DEMO]
-        if (SHARED / "traces").exists():
-            traces += sorted((SHARED / "traces").glob("*.jsonl.gz"))
+        traces = [self.generate("omni.jsonl", "omni", 60000, 1)]
+        if not os.environ.get("ORCHMLLM_LONG"):
+            print("SKIPPED: fits of whole traces; ORCHMLLM_LONG=1 runs them", file=sys.stderr)
+        elif (SHARED / "traces").exists():
+            traces += [WHOLE_DEMO] + sorted((SHARED / "traces").glob("*.jsonl.gz"))
         else:
             print("SKIPPED: no shared traces; fits are checked on generated ones", file=sys.stderr)
         for trace in traces:

@@ -61,8 +61,8 @@ struct Exchanges {
 
 /// What disturbs a step. Empty vectors: nothing.
 struct Conditions {
-  std::vector<double> compute_scale;  ///< instance → factor on its compute times
-  std::vector<double> link_scale;     ///< instance → factor on the times of its links
+  std::vector<double> compute_scale;  ///< lane (instance · stages + stage) → factor on its compute times
+  std::vector<double> link_scale;     ///< lane → factor on the times of its links
   double jitter = 0;                  ///< standard deviation of the logarithm of every pass's time
   std::uint64_t seed = 0;             ///< of the jitter
 };
