@@ -1,0 +1,336 @@
+#include "orchmllm/runtime/mpi_transport.hpp"
+
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
+#include <mpi.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <deque>
+#include <limits>
+#include <map>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "orchmllm/base/error.hpp"
+#include "orchmllm/runtime/activity.hpp"
+#include "orchmllm/runtime/agreement.hpp"
+
+namespace orch::runtime {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+
+/// Throws TransportError with MPI's own words.
+void require(int code, const std::string& what) {
+  if (code == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  MPI_Error_string(code, text.data(), &length);
+  throw TransportError(what + ": " + std::string(text.data(), static_cast<std::size_t>(length)));
+}
+
+int to_int(std::size_t value) { return static_cast<int>(value); }
+
+/// What is under way of one call, and with whom.
+struct Pending {
+  std::vector<MPI_Request> requests;
+  struct Message {
+    std::uint32_t peer = 0;
+    std::size_t bytes = 0;
+    bool incoming = false;
+    bool done = false;
+  };
+  std::vector<Message> messages;
+};
+
+/// "4096 bytes from rank 2, and to rank 3"; empty for a collective.
+std::string awaited_text(const Pending& pending) {
+  std::map<std::uint32_t, std::size_t> incoming;
+  std::set<std::uint32_t> outgoing;
+  for (const Pending::Message& message : pending.messages) {
+    if (message.done) continue;
+    if (message.incoming) {
+      incoming[message.peer] += message.bytes;
+    } else {
+      outgoing.insert(message.peer);
+    }
+  }
+  std::string text;
+  std::size_t listed = 0;
+  for (const auto& [peer, bytes] : incoming) {
+    if (listed++ == 8) {
+      text += " and from " + std::to_string(incoming.size() - 8) + " more ranks";
+      break;
+    }
+    text += (text.empty() ? "" : ", ") + std::to_string(bytes) + " bytes from rank " + std::to_string(peer);
+  }
+  if (!outgoing.empty())
+    text += (text.empty() ? "taking of bytes by " : "; taking of bytes by ") + ranks_text(outgoing);
+  return text;
+}
+
+}  // namespace
+
+struct MpiTransport::State {
+  MpiOptions options;
+  bool finalise = false;
+  MPI_Comm data = MPI_COMM_NULL;
+  MPI_Comm control = MPI_COMM_NULL;  ///< questions and answers of ranks that wait too long
+  std::uint32_t rank = 0;
+  std::uint32_t ranks = 1;
+  std::deque<std::string> answers;  ///< given, for as long as somebody may read them
+
+  static constexpr int question = 1;
+  static constexpr int answer = 2;
+
+  /// Answers those who ask what this rank waits for.
+  void answer_questions(const std::string& waiting) {
+    while (true) {
+      int asked = 0;
+      MPI_Status status;
+      if (MPI_Iprobe(MPI_ANY_SOURCE, question, control, &asked, &status) != MPI_SUCCESS || asked == 0) return;
+      MPI_Recv(nullptr, 0, MPI_BYTE, status.MPI_SOURCE, question, control, MPI_STATUS_IGNORE);
+      // Nobody waits for the answer to have left: who asks may be dead by now. So the text stays.
+      const std::string& text = answers.emplace_back(waiting.substr(0, 400));
+      MPI_Request request = MPI_REQUEST_NULL;
+      MPI_Isend(text.data(), to_int(text.size()), MPI_CHAR, status.MPI_SOURCE, answer, control, &request);
+      if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+    }
+  }
+
+  /// Asks all ranks; who does not answer within a while is named, and what the others say.
+  [[nodiscard]] std::string ask_around(const std::string& waiting) {
+    const Seconds patience = std::clamp(options.timeout / 4, Seconds(0.2), Seconds(2));
+    std::set<std::uint32_t> silent;
+    for (std::uint32_t peer = 0; peer < ranks; ++peer) {
+      if (peer == rank) continue;
+      silent.insert(peer);
+      MPI_Request request = MPI_REQUEST_NULL;
+      if (MPI_Isend(nullptr, 0, MPI_BYTE, static_cast<int>(peer), question, control, &request) == MPI_SUCCESS &&
+          request != MPI_REQUEST_NULL) {
+        MPI_Request_free(&request);
+      }
+    }
+    std::string said;
+    const auto begin = Clock::now();
+    while (!silent.empty() && Clock::now() - begin < patience) {
+      answer_questions(waiting);
+      int answered = 0;
+      MPI_Status status;
+      if (MPI_Iprobe(MPI_ANY_SOURCE, answer, control, &answered, &status) != MPI_SUCCESS || answered == 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        continue;
+      }
+      int length = 0;
+      MPI_Get_count(&status, MPI_CHAR, &length);
+      std::string text(static_cast<std::size_t>(length), ' ');
+      MPI_Recv(text.data(), length, MPI_CHAR, status.MPI_SOURCE, answer, control, MPI_STATUS_IGNORE);
+      const auto peer = static_cast<std::uint32_t>(status.MPI_SOURCE);
+      if (silent.erase(peer) > 0 && said.size() < 2000) said += "; rank " + std::to_string(peer) + ": " + text;
+    }
+    return (silent.empty() ? "; every rank answers" : "; no answer from " + ranks_text(silent)) + said;
+  }
+
+  [[noreturn]] void time_out(const std::string& what, const Pending& pending) {
+    const std::string awaited = awaited_text(pending);
+    const std::string waiting = "waits in " + what + (awaited.empty() ? "" : " for " + awaited);
+    const std::string seconds = std::to_string(options.timeout.count());
+    throw TransportError(what + ": nothing happened for " + seconds.substr(0, seconds.find('.') + 2) + " s" +
+                         (awaited.empty() ? "" : "; awaited " + awaited) + ask_around(waiting));
+  }
+
+  /// What completed of an all-to-all; throws for a message that is not as long as both plans say.
+  static void finish(Pending& pending, std::span<const int> indices, std::span<const MPI_Status> statuses,
+                     const std::string& what) {
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      Pending::Message& message = pending.messages[static_cast<std::size_t>(indices[i])];
+      message.done = true;
+      if (!message.incoming) continue;
+      int bytes = 0;
+      MPI_Get_count(&statuses[i], MPI_BYTE, &bytes);
+      if (static_cast<std::size_t>(bytes) == message.bytes) continue;
+      throw TransportError(what + ": rank " + std::to_string(message.peer) + " sent " + std::to_string(bytes) +
+                           " bytes, expected " + std::to_string(message.bytes));
+    }
+  }
+
+  /// Polls until everything is done. Whoever waits longer gives way to others on the same core.
+  void wait(const std::string& what, Pending& pending) {
+    const std::size_t count = pending.requests.size();
+    std::vector<int> indices(count);
+    std::vector<MPI_Status> statuses(count);
+    auto last = Clock::now();
+    auto asked = last;
+    for (std::size_t left = count; left > 0;) {
+      int completed = 0;
+      const int code =
+          MPI_Testsome(to_int(count), pending.requests.data(), &completed, indices.data(), statuses.data());
+      if (code == MPI_ERR_IN_STATUS)
+        report_failed(pending, std::span(indices).first(static_cast<std::size_t>(completed)), statuses, what);
+      require(code, what);
+      const auto now = Clock::now();
+      if (completed > 0) {
+        finish(pending, std::span(indices).first(static_cast<std::size_t>(completed)), statuses, what);
+        left -= static_cast<std::size_t>(completed);
+        last = now;
+        continue;
+      }
+      if (now - last > options.timeout) time_out(what, pending);
+      if (now - last < std::chrono::milliseconds(1)) {
+        std::this_thread::yield();
+        continue;
+      }
+      if (now - asked > std::chrono::milliseconds(20)) {
+        const std::string awaited = awaited_text(pending);
+        const std::string waiting = "waits in " + what + (awaited.empty() ? "" : " for " + awaited);
+        set_activity(waiting);
+        answer_questions(waiting);
+        asked = now;
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+
+  [[noreturn]] static void report_failed(const Pending& pending, std::span<const int> indices,
+                                         std::span<const MPI_Status> statuses, const std::string& what) {
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      if (statuses[i].MPI_ERROR == MPI_SUCCESS) continue;
+      const auto index = static_cast<std::size_t>(indices[i]);
+      require(statuses[i].MPI_ERROR, what + ", rank " + std::to_string(pending.messages[index].peer));
+    }
+    throw TransportError(what + ": a message failed");
+  }
+
+  /// Begins one collective and waits for it.
+  template <class Begin>
+  void collective(const std::string& what, Begin&& begin) {
+    Pending pending;
+    pending.requests.resize(1, MPI_REQUEST_NULL);
+    require(begin(&pending.requests[0]), what);
+    pending.messages.resize(1);
+    Pending::Message& all = pending.messages[0];
+    all.done = true;  // no peer in particular: awaited_text() has nothing to say
+    wait(what, pending);
+  }
+};
+
+MpiTransport::MpiTransport(int& argc, char**& argv, const MpiOptions& options) : state_(std::make_unique<State>()) {
+  state_->options = options;
+  int initialised = 0;
+  MPI_Initialized(&initialised);
+  if (initialised == 0) {
+    int provided = 0;
+    require(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided), "initialising MPI");
+    state_->finalise = true;
+    if (provided < MPI_THREAD_FUNNELED) throw TransportError("this MPI is not made for programs with threads");
+  }
+  require(MPI_Comm_dup(MPI_COMM_WORLD, &state_->data), "initialising MPI");
+  require(MPI_Comm_dup(MPI_COMM_WORLD, &state_->control), "initialising MPI");
+  MPI_Comm_set_errhandler(state_->data, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(state_->control, MPI_ERRORS_RETURN);
+  int rank = 0;
+  int ranks = 0;
+  MPI_Comm_rank(state_->data, &rank);
+  MPI_Comm_size(state_->data, &ranks);
+  state_->rank = static_cast<std::uint32_t>(rank);
+  state_->ranks = static_cast<std::uint32_t>(ranks);
+}
+
+MpiTransport::~MpiTransport() {
+  MPI_Comm_free(&state_->control);
+  MPI_Comm_free(&state_->data);
+  if (state_->finalise) MPI_Finalize();
+}
+
+std::uint32_t MpiTransport::rank() const { return state_->rank; }
+std::uint32_t MpiTransport::ranks() const { return state_->ranks; }
+
+std::string MpiTransport::host() const {
+  std::array<char, MPI_MAX_PROCESSOR_NAME> name{};
+  int length = 0;
+  MPI_Get_processor_name(name.data(), &length);
+  return {name.data(), static_cast<std::size_t>(length)};
+}
+
+std::vector<std::string> MpiTransport::all_gather(const std::string& what, const std::string& mine) {
+  const std::uint64_t length = mine.size();
+  std::vector<std::uint64_t> lengths(state_->ranks);
+  state_->collective(what, [&](MPI_Request* request) {
+    return MPI_Iallgather(&length, 1, MPI_UINT64_T, lengths.data(), 1, MPI_UINT64_T, state_->data, request);
+  });
+  std::vector<int> counts;
+  std::vector<int> offsets;
+  std::uint64_t total = 0;
+  for (const std::uint64_t size : lengths) {
+    counts.push_back(static_cast<int>(size));
+    offsets.push_back(static_cast<int>(total));
+    total += size;
+    if (total > static_cast<std::uint64_t>(std::numeric_limits<int>::max())) {
+      throw TransportError(what + ": all ranks together say more than 2 GiB");
+    }
+  }
+  std::string all(total, ' ');
+  state_->collective(what, [&](MPI_Request* request) {
+    return MPI_Iallgatherv(mine.data(), static_cast<int>(length), MPI_CHAR, all.data(), counts.data(), offsets.data(),
+                           MPI_CHAR, state_->data, request);
+  });
+  std::vector<std::string> texts;
+  for (std::uint32_t rank = 0; rank < state_->ranks; ++rank) {
+    texts.push_back(all.substr(static_cast<std::size_t>(offsets[rank]), lengths[rank]));
+  }
+  return texts;
+}
+
+void MpiTransport::all_to_all(const std::string& what, std::span<const SendRun> sends,
+                              std::span<const ReceiveRun> receives) {
+  Pending pending;
+  const auto each_chunk = [&](auto bytes, auto&& begin) {
+    for (std::size_t at = 0; at < bytes.size(); at += state_->options.chunk_bytes) {
+      begin(bytes.subspan(at, std::min(state_->options.chunk_bytes, bytes.size() - at)));
+    }
+  };
+  const auto add = [&](std::uint32_t peer, std::size_t bytes, bool incoming) {
+    pending.messages.push_back({peer, bytes, incoming, false});
+    return &pending.requests.emplace_back(MPI_REQUEST_NULL);
+  };
+  for (const ReceiveRun& run : receives) {
+    if (run.peer == state_->rank) continue;
+    each_chunk(run.bytes, [&](std::span<std::byte> chunk) {
+      require(MPI_Irecv(chunk.data(), to_int(chunk.size()), MPI_BYTE, static_cast<int>(run.peer),
+                        static_cast<int>(run.number), state_->data, add(run.peer, chunk.size(), true)),
+              what + ", from rank " + std::to_string(run.peer));
+    });
+  }
+  for (const SendRun& run : sends) {
+    if (run.peer == state_->rank) continue;
+    each_chunk(run.bytes, [&](std::span<const std::byte> chunk) {
+      require(MPI_Isend(chunk.data(), to_int(chunk.size()), MPI_BYTE, static_cast<int>(run.peer),
+                        static_cast<int>(run.number), state_->data, add(run.peer, chunk.size(), false)),
+              what + ", to rank " + std::to_string(run.peer));
+    });
+  }
+  for (const SendRun& from : sends) {
+    if (from.peer != state_->rank) continue;
+    for (const ReceiveRun& to : receives) {
+      if (to.peer != state_->rank || to.number != from.number) continue;
+      std::copy(from.bytes.begin(), from.bytes.end(), to.bytes.begin());
+    }
+  }
+  state_->wait(what, pending);
+}
+
+void MpiTransport::barrier(const std::string& what) {
+  state_->collective(what, [&](MPI_Request* request) { return MPI_Ibarrier(state_->data, request); });
+}
+
+void MpiTransport::abort(int exit_code) {
+  MPI_Abort(state_->data, exit_code);
+  std::_Exit(exit_code);  // MPI_Abort need not end the process that calls it
+}
+
+}  // namespace orch::runtime
