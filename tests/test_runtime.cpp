@@ -235,16 +235,16 @@ TEST_CASE("ranks agree on an error, and on who differs") {
         if (rank == 2) throw Infeasible("no room");
         return "";
       }));
-    } catch (const Error& error) {
+    } catch (const AgreedError& error) {
       if (std::string(error.what()) == "on rank 2: no room" && error.exit_code() == 3) ++threw;
     }
   });
   CHECK(threw == 4);
   CHECK_NOTHROW(require_equal("seed", {"1", "1"}));
   CHECK_THROWS_WITH_AS(require_equal("seed", {"1", "1", "7", "1"}),
-                       "seed differs between ranks: 1 on ranks 0, 1 and 3, but 7 on rank 2", InvalidInput);
+                       "seed differs between ranks: 1 on ranks 0, 1 and 3, but 7 on rank 2", AgreedError);
   CHECK_THROWS_WITH_AS(require_equal("seed", {"9", "7"}), "seed differs between ranks: 9 on rank 0, but 7 on rank 1",
-                       InvalidInput);
+                       AgreedError);
 }
 
 TEST_CASE("a peer that never comes ends the wait with its name") {

@@ -48,7 +48,7 @@ struct Pending {
   std::vector<Message> messages;
 };
 
-/// "4096 bytes from rank 2, and to rank 3"; empty for a collective.
+/// "4096 bytes from rank 2; taking of bytes by rank 3"; of a collective "all ranks".
 std::string awaited_text(const Pending& pending) {
   std::map<std::uint32_t, std::size_t> incoming;
   std::set<std::uint32_t> outgoing;
@@ -71,7 +71,11 @@ std::string awaited_text(const Pending& pending) {
   }
   if (!outgoing.empty())
     text += (text.empty() ? "taking of bytes by " : "; taking of bytes by ") + ranks_text(outgoing);
-  return text;
+  return text.empty() ? "all ranks" : text;
+}
+
+std::string waiting_text(const std::string& what, const Pending& pending) {
+  return what + ": waits for " + awaited_text(pending);
 }
 
 }  // namespace
@@ -137,11 +141,10 @@ struct MpiTransport::State {
   }
 
   [[noreturn]] void time_out(const std::string& what, const Pending& pending) {
-    const std::string awaited = awaited_text(pending);
-    const std::string waiting = "waits in " + what + (awaited.empty() ? "" : " for " + awaited);
+    const std::string waiting = waiting_text(what, pending);
     const std::string seconds = std::to_string(options.timeout.count());
-    throw TransportError(what + ": nothing happened for " + seconds.substr(0, seconds.find('.') + 2) + " s" +
-                         (awaited.empty() ? "" : "; awaited " + awaited) + ask_around(waiting));
+    throw TransportError(waiting + ", in vain for " + seconds.substr(0, seconds.find('.') + 2) + " s" +
+                         ask_around(waiting));
   }
 
   /// What completed of an all-to-all; throws for a message that is not as long as both plans say.
@@ -186,8 +189,7 @@ struct MpiTransport::State {
         continue;
       }
       if (now - asked > std::chrono::milliseconds(20)) {
-        const std::string awaited = awaited_text(pending);
-        const std::string waiting = "waits in " + what + (awaited.empty() ? "" : " for " + awaited);
+        const std::string waiting = waiting_text(what, pending);
         set_activity(waiting);
         answer_questions(waiting);
         asked = now;

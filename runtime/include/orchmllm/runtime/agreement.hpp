@@ -33,8 +33,14 @@ namespace orch::runtime {
   return text;
 }
 
-/// Gathers what `say()` returns on every rank. If it throws on any of them, all throw the first rank's Error, with the
-/// ranks that have it.
+/// An error that every rank of the job throws, at the same place and in the same words.
+class AgreedError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Gathers what `say()` returns on every rank. If it throws on any of them, all throw an AgreedError with the
+/// first such rank's words and exit code, and the ranks that have it.
 template <Transport T, class Say>
 [[nodiscard]] std::vector<std::string> agree(T& transport, const std::string& what, Say&& say) {
   std::string mine;
@@ -57,13 +63,13 @@ template <Transport T, class Say>
   if (!failed.empty()) {
     const std::string& error = said[*failed.begin()];
     const std::string where = failed.size() == said.size() ? "" : "on " + ranks_text(failed) + ": ";
-    throw Error(where + error.substr(1), error[0] - '0');
+    throw AgreedError(where + error.substr(1), error[0] - '0');
   }
   for (std::string& text : said) text.erase(0, 1);
   return said;
 }
 
-/// Throws InvalidInput, on all ranks alike, if what the ranks say differs: `name` is what they say it of.
+/// Throws an AgreedError (bad input) if what the ranks say differs: `name` is what they say it of.
 inline void require_equal(const std::string& name, const std::vector<std::string>& said) {
   std::map<std::string, std::set<std::uint32_t>> ranks_of;
   for (std::uint32_t rank = 0; rank < said.size(); ++rank) ranks_of[said[rank]].insert(rank);
@@ -80,7 +86,7 @@ inline void require_equal(const std::string& name, const std::vector<std::string
   for (const auto& [value, ranks] : ranks_of) {
     if (value != meant->first) text += ", but " + value + " on " + ranks_text(ranks);
   }
-  throw InvalidInput(text);
+  throw AgreedError(text, 2);
 }
 
 }  // namespace orch::runtime

@@ -155,6 +155,7 @@ class Executor {
           check(origin, extent, target[extent.field], prepared.legs.element_bytes[extent.field], options_.verify,
                 [&](const Mismatch& mismatch) { report_mismatch(what, r, mismatch); });
     }
+    if (options_.verify != Verify::off) transport_.barrier(what);
     watch.add_to(report_.verify_seconds);
   }
 

@@ -1,0 +1,139 @@
+// orch-run: executes step plans on MPI ranks, checks every byte, measures.
+// Exit codes: 0 done, 2 bad usage or input, or ranks that differ in it, 3 infeasible, 1 anything else.
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <optional>
+
+#include "orchmllm/io/atomic_file.hpp"
+#include "orchmllm/runtime/activity.hpp"
+#include "orchmllm/runtime/agreement.hpp"
+#include "orchmllm/version.hpp"
+#include "report.hpp"
+#include "run.hpp"
+
+namespace {
+
+using namespace orch;
+using namespace orch::apps;
+
+/// "orch-run: error: rank 3: ", where a signal handler can read it.
+std::array<char, 64> prefix{"orch-run: error: "};
+
+void say(const char* text) noexcept {
+  if (write(STDERR_FILENO, text, std::strlen(text)) < 0) return;
+}
+
+void say_activity(const char* reason) noexcept {
+  std::array<char, 512> line{};
+  for (const char* part : {static_cast<const char*>(prefix.data()), reason, runtime::activity(), "\n"}) {
+    std::strncat(line.data(), part, line.size() - std::strlen(line.data()) - 1);
+  }
+  say(line.data());
+}
+
+/// Says where the rank was, leaves no file half written, and ends as the signal would have ended the program.
+void end_by_signal(int signal) {
+  say_activity(signal == SIGINT ? "interrupted in " : "told to end in ");
+  io::remove_pending_files();
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
+/// MPI offers no time-out of its own for its beginning and end.
+void end_by_alarm(int) {
+  say_activity("time-out: ");
+  _exit(1);
+}
+
+/// Ends the process if what follows takes longer; alarm(0) lifts it.
+void set_alarm(const char* activity, double seconds) {
+  runtime::set_activity(activity);
+  std::signal(SIGALRM, end_by_alarm);
+  alarm(static_cast<unsigned>(std::ceil(seconds)));
+}
+
+int execute_and_report(runtime::MpiTransport& mpi, const ExecuteOptions& given, const std::string& usage_error) {
+  ExecuteOptions options = given;
+  options.ranks = mpi.ranks();
+  static_cast<void>(runtime::agree(mpi, "reading options", [&] {
+    if (!usage_error.empty()) throw InvalidInput(usage_error);
+    require_distinct({options.trace, options.model, options.cluster}, {options.json});
+    return std::string();
+  }));
+  const Run run = execute(mpi, options);
+  static_cast<void>(runtime::agree(mpi, "writing the result", [&] {
+    if (mpi.rank() == 0 && !options.json.empty()) write_json(report_json(options, run), options.json);
+    return std::string();
+  }));
+  const std::uint64_t wrong = mismatches(run);
+  if (mpi.rank() == 0) {
+    if (options.json != "-") print_report(options, run);
+    for (const std::string& example : mismatch_examples(run)) std::cerr << "orch-run: error: " << example << "\n";
+    if (wrong > 0) std::cerr << fmt::format("orch-run: error: {} elements are not what they should be\n", wrong);
+    if (std::fflush(stdout) != 0) throw Error("standard output: cannot be written", 1);
+  }
+  return wrong == 0 ? 0 : 1;
+}
+
+int run_ranks(int argc, char** argv, const ExecuteOptions& options, const std::string& usage_error) {
+  set_alarm("starting MPI: not all ranks came", options.timeout_seconds);
+  runtime::MpiTransport mpi(argc, argv, {.timeout = std::chrono::duration<double>(options.timeout_seconds)});
+  alarm(0);
+  fmt::format_to_n(prefix.data(), prefix.size() - 1, "orch-run: error: rank {}: ", mpi.rank());
+  const auto fail = [&](const std::string& message, int exit_code) {
+    std::signal(SIGTERM, SIG_DFL);  // all that is to be said is said here
+    std::cerr << prefix.data() << message << std::endl;
+    mpi.abort(exit_code);
+  };
+  int exit_code = 1;
+  try {
+    exit_code = execute_and_report(mpi, options, usage_error);
+  } catch (const runtime::AgreedError& error) {
+    if (mpi.rank() == 0) std::cerr << "orch-run: error: " << error.what() << std::endl;
+    exit_code = error.exit_code();
+  } catch (const Error& error) {
+    fail(error.what(), error.exit_code());
+  } catch (const std::bad_alloc&) {
+    fail("not enough memory for an input or setting of this size", 1);
+  } catch (const std::exception& error) {
+    fail(error.what(), 1);
+  }
+  set_alarm("ending MPI: not all ranks came", options.timeout_seconds);
+  if (exit_code != 0) {
+    std::signal(SIGTERM, SIG_DFL);
+    mpi.barrier("ending");  // a launcher ends all when the first one ends: not before all is said
+  }
+  return exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, end_by_signal);
+  std::signal(SIGXFSZ, SIG_IGN);  // a full quota is an error of the write, with a message
+  CLI::App app("Executes step plans on MPI ranks: every byte checked, every phase measured", "orch-run");
+  app.set_version_flag("--version", "orch-run " ORCHMLLM_VERSION);
+  ExecuteOptions options;
+  add_execute_options(app, options);
+  std::string usage_error;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    usage_error = std::string(error.what()) + "\nRun with --help for more information.";
+  }
+  try {
+    return run_ranks(argc, argv, options, usage_error);
+  } catch (const std::exception& error) {
+    std::cerr << "orch-run: error: " << error.what() << "\n";
+    return 1;
+  }
+}

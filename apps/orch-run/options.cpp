@@ -1,0 +1,57 @@
+#include "options.hpp"
+
+namespace orch::apps {
+
+void add_execute_options(CLI::App& app, ExecuteOptions& options) {
+  app.add_option("--transport", options.transport, "What carries the bytes")
+      ->check(CLI::IsMember({"mpi"}))
+      ->capture_default_str();
+  app.add_option("--trace", options.trace, "Trace file (.jsonl, .jsonl.gz, .jsonl.zst)")->required();
+  app.add_option("--model", options.model, "Model file, or the name of a shipped one")->required();
+  app.add_option("--cluster", options.cluster,
+                 "Cluster file, or the name of a shipped one: link rates for --exchange auto")
+      ->required();
+  app.add_option("--batch", options.batch, "Samples a rank and step")
+      ->check(CLI::Range(1U, 1U << 20U))
+      ->capture_default_str();
+  app.add_option("--steps", options.steps, "Training steps")->check(CLI::Range(1U, 1U << 20U))->capture_default_str();
+  app.add_option("--seed", options.seed, "Seed of the sampler and of the payload")->capture_default_str();
+  app.add_option("--strategy", options.strategy, "What is balanced: none, llm-only, orchmllm or movement")
+      ->check(CLI::IsMember({"none", "llm-only", "orchmllm", "movement"}))
+      ->capture_default_str();
+  app.add_option(
+         "--exchange", options.exchange,
+         "Every pair of ranks directly, node first (gather, one message per pair of nodes and rail, scatter), or "
+         "per exchange whichever is estimated to end sooner")
+      ->check(CLI::IsMember({"direct", "hierarchical", "auto"}))
+      ->capture_default_str();
+  app.add_option("--verify", options.verify,
+                 "Check every element that arrives, the ends and the middle of every item, or nothing")
+      ->check(CLI::IsMember({"full", "sample", "off"}))
+      ->capture_default_str();
+  app.add_option("--compute-scale", options.compute_scale,
+                 "Share of the model's operations that ranks run between exchanges, as matrix products; 0 = none")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app.add_option("--ranks-per-node", options.ranks_per_node,
+                 "Consecutive ranks that count as a node; 0 = the ranks of each host")
+      ->check(CLI::Range(0U, 1U << 20U))
+      ->capture_default_str();
+  app.add_option("--timeout", options.timeout_seconds, "Seconds without any progress after which a wait is given up")
+      ->check(CLI::Range(0.1, 86400.0))
+      ->capture_default_str();
+  app.add_option("--json", options.json, "Write the result as JSON; - is standard output")
+      ->type_name("FILE")
+      ->group(outputs_group);
+  app.footer(
+      "Exit codes: 0 done, 2 bad usage or input, or ranks that differ in it, 3 infeasible, 1 anything else: an "
+      "element\n"
+      "in the wrong place, a rank that is dead or stalls.\n"
+      "Examples:\n"
+      "  mpirun -np 8 orch-run --trace traces/omni-demo.jsonl.gz --model mllm-10b --cluster mpi-localhost --batch 2\n"
+      "  mpirun -np 8 orch-run --trace my.jsonl.gz --model my.toml --cluster my-cluster.toml --strategy movement \\\n"
+      "         --exchange hierarchical --ranks-per-node 4 --steps 10 --compute-scale 1e-6 --json run.json\n"
+      "  srun -n 64 --mpi=pmix orch-run --trace my.jsonl.gz --model my.toml --cluster my-cluster.toml --timeout 30");
+}
+
+}  // namespace orch::apps

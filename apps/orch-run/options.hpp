@@ -1,0 +1,25 @@
+// Options of orch-run, and what they say of a run.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+
+#include "common.hpp"
+
+namespace orch::apps {
+
+struct ExecuteOptions : RunOptions {
+  std::string transport = "mpi";
+  std::string strategy = "orchmllm";
+  std::string exchange = "direct";
+  std::string verify = "full";
+  std::uint32_t ranks_per_node = 0;  ///< 0: as hosts have them
+  double compute_scale = 0;          ///< share of the model's operations that are run
+  double timeout_seconds = 60;
+};
+
+void add_execute_options(CLI::App& app, ExecuteOptions& options);
+
+}  // namespace orch::apps

@@ -1,0 +1,259 @@
+#include "run.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "fault.hpp"
+#include "orchmllm/base/hash.hpp"
+#include "orchmllm/orchestrate/orchestrator.hpp"
+#include "orchmllm/orchestrate/prefetch.hpp"
+#include "orchmllm/orchestrate/sampler.hpp"
+#include "orchmllm/runtime/activity.hpp"
+#include "orchmllm/runtime/agreement.hpp"
+#include "orchmllm/runtime/compute.hpp"
+#include "orchmllm/sim/model_file.hpp"
+#include "orchmllm/sim/strategy.hpp"
+#include "orchmllm/version.hpp"
+
+namespace orch::apps {
+
+namespace {
+
+using runtime::Direction;
+using runtime::MpiTransport;
+using runtime::Stopwatch;
+
+/// As the other programs read them, but only rank 0 warns.
+RunInputs read_rank_inputs(const ExecuteOptions& options, std::uint32_t rank) {
+  RunInputs inputs{sim::load_model(options.model), sim::load_cluster(options.cluster), {}, {}};
+  inputs.trace =
+      io::read_trace(options.trace, [&](const Sample& sample) { append(inputs.lengths, inputs.model, sample); });
+  if (rank == 0) warn_about(inputs.trace, options.trace);
+  if (inputs.trace.samples == 0) throw InvalidInput(options.trace + ": the trace has no samples");
+  inputs.lengths.encoders.resize(inputs.model.encoders.size());
+  return inputs;
+}
+
+/// Of everything that a plan and its execution take from a model.
+std::uint64_t fingerprint(const Mllm& model, const PhaseLengths& lengths) {
+  Fingerprint print;
+  const auto add_transformer = [&](const Transformer& t) {
+    print.add(parameters(t)).add(linear_flops_per_token(t)).add(attention_flops_per_pair(t)).add(t.hidden);
+  };
+  for (const Encoder& encoder : model.encoders) {
+    print.add_bytes(encoder.phase);
+    add_transformer(encoder.transformer);
+    print.add(front_end_flops_per_token(encoder)).add(connector_flops_per_token(encoder.connector));
+    print.add(input_bytes_per_token(encoder)).add(output_bytes_per_token(model, encoder));
+    print.add(attention_span(encoder.rule)).add(encoder.feeds.size());
+    for (const std::string& phase : encoder.feeds) print.add_bytes(phase);
+  }
+  add_transformer(model.llm);
+  const auto add_all = [&](const std::vector<std::uint32_t>& words) {
+    print.add_all(std::span<const std::uint32_t>(words));
+  };
+  for (const EncoderLengths& encoder : lengths.encoders) {
+    for (const auto* column : {&encoder.unit_length, &encoder.unit_llm_length, &encoder.unit_position})
+      add_all(*column);
+  }
+  for (const auto* column : {&lengths.text, &lengths.supervised, &lengths.llm_length}) add_all(*column);
+  return print.value();
+}
+
+/// What must be the same on all ranks, the likeliest reason first.
+std::vector<std::pair<std::string, std::string>> settings(const ExecuteOptions& options, const RunInputs& inputs) {
+  const LinkRates rates = inputs.cluster.exchange_rates();
+  return {{"version", ORCHMLLM_VERSION},
+          {"--trace", fmt::format("{} ({})", inputs.trace.name, hex(inputs.trace.hash))},
+          {"--model", fmt::format("{} ({})", inputs.model.name, hex(fingerprint(inputs.model, inputs.lengths)))},
+          {"--cluster", fmt::format("{} ({}, {}, {}, {})", inputs.cluster.name, rates.bandwidth[0], rates.bandwidth[1],
+                                    rates.base_seconds, rates.peer_seconds)},
+          {"--batch", fmt::format("{}", options.batch)},
+          {"--steps", fmt::format("{}", options.steps)},
+          {"--seed", fmt::format("{}", options.seed)},
+          {"--strategy", options.strategy},
+          {"--exchange", options.exchange},
+          {"--verify", options.verify},
+          {"--compute-scale", fmt::format("{}", options.compute_scale)},
+          {"--ranks-per-node", fmt::format("{}", options.ranks_per_node)}};
+}
+
+/// Throws an AgreedError that names the first setting which differs, and the ranks.
+void compare_settings(MpiTransport& transport, const std::vector<std::pair<std::string, std::string>>& mine) {
+  std::string text;
+  for (const auto& [name, value] : mine) text += value + "\n";
+  std::vector<std::string> said = transport.all_gather("comparing settings", text);
+  for (const auto& [name, unused] : mine) {
+    std::vector<std::string> values;
+    for (std::string& rest : said) {
+      const std::size_t end = rest.find('\n');
+      values.push_back(rest.substr(0, end));
+      rest.erase(0, end == std::string::npos ? end : end + 1);
+    }
+    runtime::require_equal(name, values);
+  }
+}
+
+/// Nodes of consecutive ranks: as told, or as hosts have them.
+Topology find_topology(MpiTransport& transport, std::uint32_t ranks_per_node) {
+  const std::vector<std::string> hosts = transport.all_gather("comparing hosts", transport.host());
+  if (ranks_per_node > 0) return uniform_topology(transport.ranks(), ranks_per_node);
+  std::vector<std::uint32_t> sizes;
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
+    if (rank == 0 || hosts[rank] != hosts[rank - 1]) {
+      for (std::size_t before = 0; before < rank; ++before) {
+        if (hosts[before] != hosts[rank]) continue;
+        throw runtime::AgreedError(fmt::format("ranks {} and {} are on host {}, those between them are not: launch "
+                                               "ranks host by host (mpirun --map-by slot, srun --distribution=block), "
+                                               "or state --ranks-per-node",
+                                               before, rank, hosts[rank]),
+                                   2);
+      }
+      sizes.push_back(0);
+    }
+    ++sizes.back();
+  }
+  return topology(sizes);
+}
+
+StepOptions step_options(const ExecuteOptions& options, const RunInputs& inputs) {
+  StepOptions result = sim::strategy(options.strategy).options;
+  result.rates = inputs.cluster.exchange_rates();
+  result.schedule = options.exchange == "direct"         ? ExchangeSchedule::direct
+                    : options.exchange == "hierarchical" ? ExchangeSchedule::hierarchical
+                                                         : ExchangeSchedule::automatic;
+  return result;
+}
+
+runtime::Verify verify_mode(const std::string& name) {
+  if (name == "off") return runtime::Verify::off;
+  return name == "sample" ? runtime::Verify::sample : runtime::Verify::full;
+}
+
+struct PlannedStep {
+  StepPlan plan;
+  RankView view;
+  std::vector<double> flops;  ///< phase → forward operations of this rank
+  double seconds = 0;
+};
+
+PlanFigures figures(const StepPlan& plan) {
+  PlanFigures result{plan.hash, {}, {}};
+  for (const PhasePlan& phase : plan.phases) {
+    result.imbalance_before.push_back(phase.imbalance_before);
+    result.imbalance.push_back(phase.assignment.imbalance());
+  }
+  return result;
+}
+
+/// Numbers of a rank's steps as text, for the other ranks: in the order that read_report() takes them.
+template <class Visit>
+void visit_numbers(RankStep& step, Visit&& visit) {
+  runtime::StepReport& report = step.report;
+  for (double* seconds : {&step.plan_seconds, &step.plan_wait_seconds, &report.exchange.pack_seconds,
+                          &report.exchange.exchange_seconds, &report.verify_seconds, &report.seconds}) {
+    visit(*seconds);
+  }
+  for (auto* by_phase : {&report.compute_seconds, &report.wait_seconds}) {
+    for (double& seconds : *by_phase) visit(seconds);
+  }
+  for (std::uint64_t* count : {&report.exchange.sent_bytes, &report.exchange.received_bytes, &report.exchange.messages,
+                               &report.verified_bytes, &report.mismatches}) {
+    visit(*count);
+  }
+}
+
+/// All ranks' steps, on all ranks.
+std::vector<std::vector<RankStep>> gather_reports(MpiTransport& transport, std::vector<RankStep> mine,
+                                                  std::size_t phases) {
+  Json json = Json::array();
+  for (RankStep& step : mine) {
+    Json numbers = Json::array();
+    visit_numbers(step, [&](auto& number) { numbers.push_back(number); });
+    json.push_back({{"numbers", std::move(numbers)}, {"examples", step.report.examples}});
+  }
+  std::vector<std::vector<RankStep>> all;
+  for (const std::string& text : transport.all_gather("collecting reports", json.dump())) {
+    std::vector<RankStep>& steps = all.emplace_back();
+    for (const Json& said : Json::parse(text)) {
+      RankStep& step = steps.emplace_back();
+      step.report.compute_seconds.resize(phases);
+      step.report.wait_seconds.resize(phases);
+      std::size_t next = 0;
+      visit_numbers(step, [&](auto& number) { said["numbers"][next++].get_to(number); });
+      said["examples"].get_to(step.report.examples);
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+Run execute(MpiTransport& transport, const ExecuteOptions& options) {
+  const std::uint32_t rank = transport.rank();
+  Run run;
+  Fault fault;
+  runtime::set_activity("reading inputs");
+  static_cast<void>(runtime::agree(transport, "reading inputs", [&] {
+    fault = Fault::from_environment();
+    run.inputs = read_rank_inputs(options, rank);
+    return std::string();
+  }));
+  compare_settings(transport, settings(options, run.inputs));
+  run.topology = find_topology(transport, options.ranks_per_node);
+  for (const Encoder& encoder : run.inputs.model.encoders) run.phases.push_back(encoder.phase);
+  run.phases.emplace_back(llm_phase);
+
+  const StepOptions plan_options = step_options(options, run.inputs);
+  const std::vector<std::uint32_t> home = home_ranks(transport.ranks(), options.batch);
+  Sampler sampler(run.inputs.lengths.samples(), options.seed);
+  const auto plan = [&](std::uint64_t step) {
+    fault.strike("planning", rank, step);
+    Stopwatch watch;
+    PlannedStep planned;
+    planned.plan =
+        plan_step(run.inputs.model, run.inputs.lengths, sampler.next(home.size()), home, run.topology, plan_options);
+    planned.view = rank_view(planned.plan, rank);
+    planned.flops = runtime::forward_flops(run.inputs.model, planned.plan, rank);
+    watch.add_to(planned.seconds);
+    return planned;
+  };
+
+  runtime::Products products;
+  PlannedStep current;
+  std::uint64_t step = 0;
+  FaultyTransport faulty(transport, fault);
+  runtime::ExecutorOptions executor_options{.verify = verify_mode(options.verify), .seed = options.seed};
+  executor_options.begin = [](const std::string& what) { runtime::set_activity(what); };
+  executor_options.compute = [&](std::size_t phase, Direction direction) {
+    fault.strike("compute", rank, step);
+    products.run(current.flops[phase] * options.compute_scale * (direction == Direction::forward ? 1 : 2));
+  };
+  runtime::Executor executor(faulty, std::move(executor_options));
+  std::vector<RankStep> mine;
+  const sim::Progress progress = rank == 0 ? progress_line("running step") : sim::Progress{};
+  Prefetcher<PlannedStep> plans(plan, options.steps);
+  for (; step < options.steps; ++step) {
+    RankStep& done = mine.emplace_back();
+    const std::string what = fmt::format("step {}, planning", step);
+    runtime::set_activity(what);
+    Stopwatch watch;
+    runtime::require_equal(fmt::format("the plan of step {}", step), runtime::agree(transport, what, [&] {
+                             current = std::move(plans.next().value());
+                             return hex(current.plan.hash);
+                           }));
+    watch.add_to(done.plan_wait_seconds);
+    done.plan_seconds = current.seconds;
+    run.plans.push_back(figures(current.plan));
+    faulty.begin_step(step);
+    done.report = executor.run(step, current.plan, current.view);
+    if (progress) progress(static_cast<std::uint32_t>(step + 1), options.steps);
+  }
+  run.ranks = gather_reports(transport, std::move(mine), run.phases.size());
+  return run;
+}
+
+}  // namespace orch::apps
