@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
@@ -83,7 +85,8 @@ int execute_and_report(runtime::MpiTransport& mpi, const ExecuteOptions& given, 
 }
 
 int run_ranks(int argc, char** argv, const ExecuteOptions& options, const std::string& usage_error) {
-  set_alarm("starting MPI: not all ranks came", options.timeout_seconds);
+  const double patience = std::max(60.0, options.timeout_seconds);  // a launcher may take long on a busy machine
+  set_alarm("starting MPI: not all ranks came", patience);
   runtime::MpiTransport mpi(argc, argv, {.timeout = std::chrono::duration<double>(options.timeout_seconds)});
   alarm(0);
   fmt::format_to_n(prefix.data(), prefix.size() - 1, "orch-run: error: rank {}: ", mpi.rank());
@@ -105,7 +108,7 @@ int run_ranks(int argc, char** argv, const ExecuteOptions& options, const std::s
   } catch (const std::exception& error) {
     fail(error.what(), 1);
   }
-  set_alarm("ending MPI: not all ranks came", options.timeout_seconds);
+  set_alarm("ending MPI: not all ranks came", patience);
   if (exit_code != 0) {
     std::signal(SIGTERM, SIG_DFL);
     mpi.barrier("ending");  // a launcher ends all when the first one ends: not before all is said

@@ -162,7 +162,7 @@ struct MpiTransport::State {
     }
   }
 
-  /// Polls until everything is done. Whoever waits longer gives way to others on the same core.
+  /// Polls until everything is done. Whoever waits for longer than a message takes leaves the core to others.
   void wait(const std::string& what, Pending& pending) {
     const std::size_t count = pending.requests.size();
     std::vector<int> indices(count);
@@ -184,10 +184,7 @@ struct MpiTransport::State {
         continue;
       }
       if (now - last > options.timeout) time_out(what, pending);
-      if (now - last < std::chrono::milliseconds(1)) {
-        std::this_thread::yield();
-        continue;
-      }
+      if (now - last < std::chrono::milliseconds(100)) continue;  // MPI itself yields where cores are short
       if (now - asked > std::chrono::milliseconds(20)) {
         const std::string waiting = waiting_text(what, pending);
         set_activity(waiting);

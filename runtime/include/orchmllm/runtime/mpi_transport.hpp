@@ -1,9 +1,10 @@
 // The transport over MPI, on CPU memory: non-blocking sends and receives of what the plan says, every wait bounded.
 //
-// A run longer than `chunk_bytes` travels in several messages, so that sizes beyond MPI's int are carried. Waits poll;
-// if nothing completes for `timeout`, the rank asks all others what they wait for, and the TransportError names those
-// who do not answer, and what the others say. Ranks that wait answer such questions.
-// A run to the rank itself is a copy. Used by one thread. Needs no threads of MPI beyond MPI_THREAD_FUNNELED.
+// A run longer than `chunk_bytes` travels in several messages, so that sizes beyond MPI's int are carried and a slow
+// link is told from a dead one. Waits poll; if nothing completes for `timeout`, the rank asks all others what they wait
+// for, and the TransportError names those who do not answer, and what the others say. Ranks that wait answer such
+// questions. A run to the rank itself is a copy. Used by one thread. Needs no threads of MPI beyond
+// MPI_THREAD_FUNNELED.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -21,8 +22,8 @@
 namespace orch::runtime {
 
 struct MpiOptions {
-  std::chrono::duration<double> timeout{60};        ///< without any progress
-  std::size_t chunk_bytes = std::size_t{1} << 30U;  ///< largest message, below 2^31
+  std::chrono::duration<double> timeout{60};         ///< without any progress
+  std::size_t chunk_bytes = std::size_t{64} << 20U;  ///< largest message, below 2^31
 };
 
 class MpiTransport {
