@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <iostream>
 #include <optional>
 
@@ -40,10 +41,17 @@ void say_activity(const char* reason) noexcept {
   say(line.data());
 }
 
+/// Launchers forward what ranks say, and drop what they have not read when the job ends.
+void let_it_be_read(double seconds) noexcept {
+  timespec time{static_cast<time_t>(seconds), static_cast<long>(1e9 * (seconds - std::floor(seconds)))};
+  nanosleep(&time, nullptr);
+}
+
 /// Says where the rank was, leaves no file half written, and ends as the signal would have ended the program.
 void end_by_signal(int signal) {
   say_activity(signal == SIGINT ? "interrupted in " : "told to end in ");
   io::remove_pending_files();
+  let_it_be_read(0.3);
   std::signal(signal, SIG_DFL);
   std::raise(signal);
 }
@@ -51,6 +59,7 @@ void end_by_signal(int signal) {
 /// MPI offers no time-out of its own for its beginning and end.
 void end_by_alarm(int) {
   say_activity("time-out: ");
+  let_it_be_read(0.3);
   _exit(1);
 }
 
@@ -91,8 +100,9 @@ int run_ranks(int argc, char** argv, const ExecuteOptions& options, const std::s
   alarm(0);
   fmt::format_to_n(prefix.data(), prefix.size() - 1, "orch-run: error: rank {}: ", mpi.rank());
   const auto fail = [&](const std::string& message, int exit_code) {
-    std::signal(SIGTERM, SIG_DFL);  // all that is to be said is said here
-    std::cerr << prefix.data() << message << std::endl;
+    say((prefix.data() + message + "\n").c_str());
+    std::signal(SIGTERM, SIG_DFL);                               // all is said
+    let_it_be_read(std::min(1.0, options.timeout_seconds / 4));  // and others who wait say it too
     mpi.abort(exit_code);
   };
   int exit_code = 1;

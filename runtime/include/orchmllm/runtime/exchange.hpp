@@ -52,7 +52,7 @@ struct MessageBuffers {
 /// What an exchange took on this rank.
 struct ExchangeCount {
   double pack_seconds = 0;      ///< packing, unpacking, copies that stay
-  double exchange_seconds = 0;  ///< from the first message to the last
+  double exchange_seconds = 0;  ///< messages
   std::uint64_t sent_bytes = 0;
   std::uint64_t received_bytes = 0;
   std::uint64_t messages = 0;  ///< sent, one for each peer and field

@@ -150,6 +150,8 @@ class Executor {
     }
     run_route(transport_, what, forward ? prepared.legs : inverse(prepared.legs), places, buffers_, report_.exchange);
     watch = {};
+    transport_.barrier(what);  // who copies more is no straggler of the next phase
+    watch.add_to(report_.exchange.exchange_seconds);
     for (const Extent& extent : arrived.extents) {
       report_.verified_bytes +=
           check(origin, extent, target[extent.field], prepared.legs.element_bytes[extent.field], options_.verify,
