@@ -29,11 +29,13 @@ using runtime::Stopwatch;
 /// As the other programs read them, but only rank 0 warns.
 RunInputs read_rank_inputs(const ExecuteOptions& options, std::uint32_t rank) {
   RunInputs inputs{sim::load_model(options.model), sim::load_cluster(options.cluster), {}, {}};
+  auto lengths = std::make_shared<PhaseLengths>();
   inputs.trace =
-      io::read_trace(options.trace, [&](const Sample& sample) { append(inputs.lengths, inputs.model, sample); });
+      io::read_trace(options.trace, [&](const Sample& sample) { append(*lengths, inputs.model, sample); });
   if (rank == 0) warn_about(inputs.trace, options.trace);
   if (inputs.trace.samples == 0) throw InvalidInput(options.trace + ": the trace has no samples");
-  inputs.lengths.encoders.resize(inputs.model.encoders.size());
+  lengths->encoders.resize(inputs.model.encoders.size());
+  inputs.lengths = std::move(lengths);
   return inputs;
 }
 
@@ -68,7 +70,7 @@ std::vector<std::pair<std::string, std::string>> settings(const ExecuteOptions& 
   const LinkRates rates = inputs.cluster.exchange_rates();
   return {{"version", ORCHMLLM_VERSION},
           {"--trace", fmt::format("{} ({})", inputs.trace.name, hex(inputs.trace.hash))},
-          {"--model", fmt::format("{} ({})", inputs.model.name, hex(fingerprint(inputs.model, inputs.lengths)))},
+          {"--model", fmt::format("{} ({})", inputs.model.name, hex(fingerprint(inputs.model, *inputs.lengths)))},
           {"--cluster", fmt::format("{} ({}, {}, {}, {})", inputs.cluster.name, rates.bandwidth[0], rates.bandwidth[1],
                                     rates.base_seconds, rates.peer_seconds)},
           {"--batch", fmt::format("{}", options.batch)},
@@ -209,13 +211,13 @@ Run execute(MpiTransport& transport, const ExecuteOptions& options) {
 
   const StepOptions plan_options = step_options(options, run.inputs);
   const std::vector<std::uint32_t> home = home_ranks(transport.ranks(), options.batch);
-  Sampler sampler(run.inputs.lengths.samples(), options.seed);
+  Sampler sampler(run.inputs.lengths->samples(), options.seed);
   const auto plan = [&](std::uint64_t step) {
     fault.strike("planning", rank, step);
     Stopwatch watch;
     PlannedStep planned;
     planned.plan =
-        plan_step(run.inputs.model, run.inputs.lengths, sampler.next(home.size()), home, run.topology, plan_options);
+        plan_step(run.inputs.model, *run.inputs.lengths, sampler.next(home.size()), home, run.topology, plan_options);
     planned.view = rank_view(planned.plan, rank);
     planned.flops = runtime::forward_flops(run.inputs.model, planned.plan, rank);
     watch.add_to(planned.seconds);
