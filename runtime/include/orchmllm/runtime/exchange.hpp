@@ -1,7 +1,8 @@
 // Runs the legs of a route: packs what leaves the rank, hands it to the transport, unpacks what arrives.
 //
-// What stays on the rank is copied item by item, past the buffers of messages. An exchange that is the identity on all
-// ranks sends nothing. Receivers are begun with the rank after this one, so that senders spread.
+// What stays on the rank is copied item by item, past the buffers of messages; on a GPU while messages travel. An
+// exchange that is the identity on all ranks sends nothing. Receivers are begun with the rank after this one, so that
+// senders spread.
 // Complexity: O(items + bytes). Throws TransportError; InvalidInput if runs and items of a leg do not fit.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -12,41 +13,25 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "orchmllm/base/error.hpp"
 #include "orchmllm/runtime/legs.hpp"
+#include "orchmllm/runtime/memory.hpp"
 #include "orchmllm/runtime/transport.hpp"
 
 namespace orch::runtime {
 
-/// Memory that is used again and again; its contents are whatever they were.
-class Buffer {
- public:
-  [[nodiscard]] std::span<std::byte> of(std::size_t bytes) {
-    if (bytes > capacity_) {
-      data_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
-      capacity_ = bytes;
-    }
-    return {data_.get(), bytes};
-  }
-
- private:
-  std::unique_ptr<std::byte[]> data_;
-  std::size_t capacity_ = 0;
-};
-
 /// Place → field → memory.
-using RouteMemory = std::array<std::vector<std::span<std::byte>>, 4>;
+using RouteMemory = std::array<FieldMemory, 4>;
 
 /// Buffers of messages.
+template <Memory M>
 struct MessageBuffers {
-  Buffer send;
-  Buffer receive;
+  typename M::Buffer send;
+  typename M::Buffer receive;
 };
 
 /// What an exchange took on this rank.
@@ -97,15 +82,16 @@ void each_run(const ItemList& list, std::size_t field, std::uint64_t element_byt
   }
 }
 
-inline void copy_items(const ItemList& from, ItemRange out, const ItemList& into, ItemRange in, std::size_t field,
-                       const RouteMemory& memory) {
+template <Memory M>
+void copy_items(M& memory, const ItemList& from, ItemRange out, const ItemList& into, ItemRange in, std::size_t field,
+                const RouteMemory& places) {
   if (out.count != in.count) throw InvalidInput("what stays on a rank differs between its two lists");
-  const std::byte* source = memory[static_cast<std::size_t>(from.place)][field].data();
-  std::byte* target = memory[static_cast<std::size_t>(into.place)][field].data();
+  const std::byte* source = places[static_cast<std::size_t>(from.place)][field].data();
+  std::byte* target = places[static_cast<std::size_t>(into.place)][field].data();
   for (std::size_t i = 0; i < out.count; ++i) {
     const std::uint64_t bytes = from.bytes[field][out.first + i];
     if (bytes == 0) continue;
-    std::memcpy(target + into.at[field][in.first + i], source + from.at[field][out.first + i], bytes);
+    memory.copy(source + from.at[field][out.first + i], target + into.at[field][in.first + i], bytes);
   }
 }
 
@@ -125,13 +111,14 @@ inline void copy_items(const ItemList& from, ItemRange out, const ItemList& into
 }
 
 /// One wave of a route, on one rank.
+template <Memory M>
 class Wave {
  public:
-  Wave(const RouteLegs& route, const std::vector<Leg>& legs, const RouteMemory& memory, MessageBuffers& buffers,
-       std::uint32_t rank)
-      : route_(route), legs_(legs), memory_(memory), rank_(rank) {
-    send_ = buffers.send.of(message_bytes(legs, &Leg::out, rank, route.element_bytes));
-    receive_ = buffers.receive.of(message_bytes(legs, &Leg::in, rank, route.element_bytes));
+  Wave(M& memory, const RouteLegs& route, const std::vector<Leg>& legs, const RouteMemory& places,
+       MessageBuffers<M>& buffers, std::uint32_t rank)
+      : memory_(memory), route_(route), legs_(legs), places_(places), rank_(rank) {
+    send_ = memory.of_messages(buffers.send, message_bytes(legs, &Leg::out, rank, route.element_bytes));
+    receive_ = memory.of_messages(buffers.receive, message_bytes(legs, &Leg::in, rank, route.element_bytes));
   }
 
   void pack() {
@@ -141,18 +128,25 @@ class Wave {
     std::stable_partition(sends_.begin(), sends_.end(), [&](const SendRun& run) { return run.peer > rank_; });
   }
 
+  void copy_staying() {
+    for (const Staying& staying : staying_) {
+      const Leg& leg = legs_[staying.leg];
+      copy_items(memory_, leg.out, staying.out, leg.in, staying.in, staying.field, places_);
+    }
+  }
+
   void unpack() {
     std::size_t offset = 0;
     for (const Leg& leg : legs_) {
       if (leg.identity) continue;
       for (std::size_t f = 0; f < route_.element_bytes.size(); ++f) {
-        std::byte* target = memory_[static_cast<std::size_t>(leg.in.place)][f].data();
+        std::byte* target = places_[static_cast<std::size_t>(leg.in.place)][f].data();
         each_run(leg.in, f, route_.element_bytes[f], [&](std::uint32_t peer, ItemRange items, std::uint64_t) {
           if (peer == rank_) return;
           for (std::size_t i = items.first; i < items.first + items.count; ++i) {
             const std::uint64_t bytes = leg.in.bytes[f][i];
             if (bytes == 0) continue;
-            std::memcpy(target + leg.in.at[f][i], receive_.data() + offset, bytes);
+            memory_.copy(receive_.data() + offset, target + leg.in.at[f][i], bytes);
             offset += bytes;
           }
         });
@@ -170,44 +164,51 @@ class Wave {
   }
 
  private:
+  /// Items of one leg and field that do not leave the rank.
+  struct Staying {
+    std::size_t leg = 0;
+    std::size_t field = 0;
+    ItemRange out, in;
+  };
+
   void pack(std::size_t l, std::size_t f) {
     const Leg& leg = legs_[l];
     if (leg.identity) {
-      copy_items(leg.out, {0, leg.out.at[f].size()}, leg.in, {0, leg.in.at[f].size()}, f, memory_);
+      staying_.push_back({l, f, {0, leg.out.at[f].size()}, {0, leg.in.at[f].size()}});
       return;
     }
     const auto number = static_cast<std::uint32_t>(l * route_.element_bytes.size() + f);
-    const std::byte* source = memory_[static_cast<std::size_t>(leg.out.place)][f].data();
-    ItemRange staying;
+    const std::byte* source = places_[static_cast<std::size_t>(leg.out.place)][f].data();
+    Staying staying{l, f, {}, {}};
     each_run(leg.out, f, route_.element_bytes[f], [&](std::uint32_t peer, ItemRange items, std::uint64_t run_bytes) {
       if (peer == rank_) {
-        staying = items;
+        staying.out = items;
         return;
       }
       const std::size_t begin = packed_;
       for (std::size_t i = items.first; i < items.first + items.count; ++i) {
         const std::uint64_t bytes = leg.out.bytes[f][i];
         if (bytes == 0) continue;
-        std::memcpy(send_.data() + packed_, source + leg.out.at[f][i], bytes);
+        memory_.copy(source + leg.out.at[f][i], send_.data() + packed_, bytes);
         packed_ += bytes;
       }
       if (run_bytes > 0) sends_.push_back({peer, number, send_.subspan(begin, run_bytes)});
     });
-    ItemRange stayed;
     each_run(leg.in, f, route_.element_bytes[f], [&](std::uint32_t peer, ItemRange items, std::uint64_t run_bytes) {
       if (peer == rank_) {
-        stayed = items;
+        staying.in = items;
         return;
       }
       if (run_bytes > 0) receives_.push_back({peer, number, receive_.subspan(awaited_, run_bytes)});
       awaited_ += run_bytes;
     });
-    copy_items(leg.out, staying, leg.in, stayed, f, memory_);
+    staying_.push_back(staying);
   }
 
+  M& memory_;
   const RouteLegs& route_;
   const std::vector<Leg>& legs_;
-  const RouteMemory& memory_;
+  const RouteMemory& places_;
   std::uint32_t rank_;
   std::span<std::byte> send_;
   std::span<std::byte> receive_;
@@ -215,21 +216,26 @@ class Wave {
   std::size_t awaited_ = 0;
   std::vector<SendRun> sends_;
   std::vector<ReceiveRun> receives_;
+  std::vector<Staying> staying_;
 };
 
 }  // namespace detail
 
-template <Transport T>
-void run_route(T& transport, const std::string& what, const RouteLegs& route, const RouteMemory& memory,
-               MessageBuffers& buffers, ExchangeCount& count) {
+template <Transport T, Memory M>
+void run_route(T& transport, M& memory, const std::string& what, const RouteLegs& route, const RouteMemory& places,
+               MessageBuffers<M>& buffers, ExchangeCount& count) {
   Stopwatch watch;
   for (const std::vector<Leg>& legs : route.waves) {
-    detail::Wave wave(route, legs, memory, buffers, transport.rank());
+    detail::Wave wave(memory, route, legs, places, buffers, transport.rank());
     wave.pack();
+    memory.mark();
+    wave.copy_staying();
+    memory.reach_mark();
     watch.add_to(count.pack_seconds);
     if (!wave.sends().empty() || !wave.receives().empty()) transport.all_to_all(what, wave.sends(), wave.receives());
     watch.add_to(count.exchange_seconds);
     wave.unpack();
+    memory.settle();
     wave.add_to(count);
     watch.add_to(count.pack_seconds);
   }

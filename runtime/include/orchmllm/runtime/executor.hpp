@@ -2,7 +2,8 @@
 // the same way back, with the phases' compute in between; and checks every element that arrives.
 //
 // Every phase ends with all ranks waiting for the slowest one, as a training step does. Buffers are used again from
-// step to step. What is not checked (Verify::off) is not written either: then only the exchange itself is run.
+// step to step, in the host's memory or a GPU's. What is not checked (Verify::off) is not written either: then only the
+// exchange itself is run.
 // Complexity: O(items of the phases + bytes of the rank) a step. Throws TransportError.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -42,10 +43,11 @@ struct StepReport {
   std::vector<std::string> examples;  ///< of mismatches, at most four
 };
 
-template <Transport T>
+template <Transport T, Memory M = HostMemory>
 class Executor {
  public:
-  Executor(T& transport, ExecutorOptions options) : transport_(transport), options_(std::move(options)) {}
+  Executor(T& transport, ExecutorOptions options, M memory = {})
+      : transport_(transport), memory_(std::move(memory)), options_(std::move(options)) {}
 
   /// `view` is this rank's view of `plan`.
   [[nodiscard]] StepReport run(std::uint64_t step, const StepPlan& plan, const RankView& view) {
@@ -75,6 +77,8 @@ class Executor {
   }
 
  private:
+  using Buffer = typename M::Buffer;
+
   /// What a route needs through a step.
   struct Prepared {
     RouteLegs legs;
@@ -114,11 +118,11 @@ class Executor {
     RouteMemory memory;
     for (std::size_t f = 0; f < fields; ++f) {
       const auto size = [&](Place place) { return prepared.legs.place_bytes[static_cast<std::size_t>(place)][f]; };
-      memory[0].push_back(prepared.made_memory[f].of(prepared.made.bytes[f]));
-      memory[1].push_back(staging_[0][f].of(size(Place::gathered)));
-      memory[2].push_back(staging_[1][f].of(size(Place::arrived)));
+      memory[0].push_back(memory_.of(prepared.made_memory[f], prepared.made.bytes[f]));
+      memory[1].push_back(memory_.of(staging_[0][f], size(Place::gathered)));
+      memory[2].push_back(memory_.of(staging_[1][f], size(Place::arrived)));
       Buffer& end = route.is_input() ? prepared.used_memory[f] : shared_[route.to];
-      memory[3].push_back(end.of(prepared.used.bytes[f]));
+      memory[3].push_back(memory_.of(end, prepared.used.bytes[f]));
     }
     return memory;
   }
@@ -144,19 +148,19 @@ class Executor {
     begin(what);
     Stopwatch watch;
     if (options_.verify != Verify::off) {
-      for (const Extent& extent : sent.extents) fill(origin, extent, source[extent.field]);
+      memory_.fill(origin, sent.extents, source);
+      memory_.settle();
       transport_.barrier(what);  // others write longer: no part of the exchange
       watch.add_to(report_.verify_seconds);
     }
-    run_route(transport_, what, forward ? prepared.legs : inverse(prepared.legs), places, buffers_, report_.exchange);
+    run_route(transport_, memory_, what, forward ? prepared.legs : inverse(prepared.legs), places, buffers_,
+              report_.exchange);
     watch = {};
     transport_.barrier(what);  // who copies more is no straggler of the next phase
     watch.add_to(report_.exchange.exchange_seconds);
-    for (const Extent& extent : arrived.extents) {
-      report_.verified_bytes +=
-          check(origin, extent, target[extent.field], prepared.legs.element_bytes[extent.field], options_.verify,
-                [&](const Mismatch& mismatch) { report_mismatch(what, r, mismatch); });
-    }
+    report_.verified_bytes +=
+        memory_.check(origin, arrived.extents, target, prepared.legs.element_bytes, options_.verify,
+                      [&](const Mismatch& mismatch) { report_mismatch(what, r, mismatch); });
     if (options_.verify != Verify::off) transport_.barrier(what);
     watch.add_to(report_.verify_seconds);
   }
@@ -190,6 +194,7 @@ class Executor {
   }
 
   T& transport_;
+  M memory_;
   ExecutorOptions options_;
   std::uint64_t step_ = 0;
   const StepPlan* plan_ = nullptr;
@@ -197,7 +202,7 @@ class Executor {
   std::vector<Prepared> prepared_;
   std::vector<Buffer> shared_;  ///< phase → what other phases' outputs end in
   std::array<std::vector<Buffer>, 2> staging_;
-  MessageBuffers buffers_;
+  MessageBuffers<M> buffers_;
 };
 
 }  // namespace orch::runtime
