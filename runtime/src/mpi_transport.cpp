@@ -8,8 +8,9 @@
 #include <array>
 #include <cstdlib>
 #include <deque>
+#include <exception>
 #include <limits>
-#include <map>
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "orchmllm/base/error.hpp"
 #include "orchmllm/runtime/activity.hpp"
 #include "orchmllm/runtime/agreement.hpp"
+#include "orchmllm/runtime/awaited.hpp"
 
 namespace orch::runtime {
 
@@ -39,44 +41,8 @@ int to_int(std::size_t value) { return static_cast<int>(value); }
 /// What is under way of one call, and with whom.
 struct Pending {
   std::vector<MPI_Request> requests;
-  struct Message {
-    std::uint32_t peer = 0;
-    std::size_t bytes = 0;
-    bool incoming = false;
-    bool done = false;
-  };
   std::vector<Message> messages;
 };
-
-/// "4096 bytes from rank 2; taking of bytes by rank 3"; of a collective "all ranks".
-std::string awaited_text(const Pending& pending) {
-  std::map<std::uint32_t, std::size_t> incoming;
-  std::set<std::uint32_t> outgoing;
-  for (const Pending::Message& message : pending.messages) {
-    if (message.done) continue;
-    if (message.incoming) {
-      incoming[message.peer] += message.bytes;
-    } else {
-      outgoing.insert(message.peer);
-    }
-  }
-  std::string text;
-  std::size_t listed = 0;
-  for (const auto& [peer, bytes] : incoming) {
-    if (listed++ == 8) {
-      text += " and from " + std::to_string(incoming.size() - 8) + " more ranks";
-      break;
-    }
-    text += (text.empty() ? "" : ", ") + std::to_string(bytes) + " bytes from rank " + std::to_string(peer);
-  }
-  if (!outgoing.empty())
-    text += (text.empty() ? "taking of bytes by " : "; taking of bytes by ") + ranks_text(outgoing);
-  return text.empty() ? "all ranks" : text;
-}
-
-std::string waiting_text(const std::string& what, const Pending& pending) {
-  return what + ": waits for " + awaited_text(pending);
-}
 
 }  // namespace
 
@@ -87,24 +53,34 @@ struct MpiTransport::State {
   MPI_Comm control = MPI_COMM_NULL;  ///< questions and answers of ranks that wait too long
   std::uint32_t rank = 0;
   std::uint32_t ranks = 1;
-  std::deque<std::string> answers;  ///< given, for as long as somebody may read them
+  std::deque<std::string> texts;  ///< said, for as long as somebody may read them
 
   static constexpr int question = 1;
   static constexpr int answer = 2;
+  static constexpr int farewell = 3;  ///< why a rank gives up
+
+  /// Sends a text that nobody waits for to have left: who should read it may be dead. So it stays.
+  void say(std::uint32_t peer, int tag, const std::string& text) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Isend(text.data(), to_int(text.size()), MPI_CHAR, static_cast<int>(peer), tag, control, &request);
+    if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+  }
+
+  /// A text that has come with this tag, and from whom.
+  [[nodiscard]] std::optional<std::pair<std::uint32_t, std::string>> hear(int tag) {
+    int came = 0;
+    MPI_Status status;
+    if (MPI_Iprobe(MPI_ANY_SOURCE, tag, control, &came, &status) != MPI_SUCCESS || came == 0) return std::nullopt;
+    int length = 0;
+    MPI_Get_count(&status, MPI_CHAR, &length);
+    std::string text(static_cast<std::size_t>(length), ' ');
+    MPI_Recv(text.data(), length, MPI_CHAR, status.MPI_SOURCE, tag, control, MPI_STATUS_IGNORE);
+    return std::pair(static_cast<std::uint32_t>(status.MPI_SOURCE), std::move(text));
+  }
 
   /// Answers those who ask what this rank waits for.
   void answer_questions(const std::string& waiting) {
-    while (true) {
-      int asked = 0;
-      MPI_Status status;
-      if (MPI_Iprobe(MPI_ANY_SOURCE, question, control, &asked, &status) != MPI_SUCCESS || asked == 0) return;
-      MPI_Recv(nullptr, 0, MPI_BYTE, status.MPI_SOURCE, question, control, MPI_STATUS_IGNORE);
-      // Nobody waits for the answer to have left: who asks may be dead by now. So the text stays.
-      const std::string& text = answers.emplace_back(waiting.substr(0, 400));
-      MPI_Request request = MPI_REQUEST_NULL;
-      MPI_Isend(text.data(), to_int(text.size()), MPI_CHAR, status.MPI_SOURCE, answer, control, &request);
-      if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
-    }
+    while (const auto asked = hear(question)) say(asked->first, answer, texts.emplace_back(waiting.substr(0, 400)));
   }
 
   /// Asks all ranks; who does not answer within a while is named, and what the others say.
@@ -114,44 +90,33 @@ struct MpiTransport::State {
     for (std::uint32_t peer = 0; peer < ranks; ++peer) {
       if (peer == rank) continue;
       silent.insert(peer);
-      MPI_Request request = MPI_REQUEST_NULL;
-      if (MPI_Isend(nullptr, 0, MPI_BYTE, static_cast<int>(peer), question, control, &request) == MPI_SUCCESS &&
-          request != MPI_REQUEST_NULL) {
-        MPI_Request_free(&request);
-      }
+      say(peer, question, texts.emplace_back());
     }
     std::string said;
     const auto begin = Clock::now();
     while (!silent.empty() && Clock::now() - begin < patience) {
       answer_questions(waiting);
-      int answered = 0;
-      MPI_Status status;
-      if (MPI_Iprobe(MPI_ANY_SOURCE, answer, control, &answered, &status) != MPI_SUCCESS || answered == 0) {
+      const auto heard = hear(answer);
+      if (!heard) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
         continue;
       }
-      int length = 0;
-      MPI_Get_count(&status, MPI_CHAR, &length);
-      std::string text(static_cast<std::size_t>(length), ' ');
-      MPI_Recv(text.data(), length, MPI_CHAR, status.MPI_SOURCE, answer, control, MPI_STATUS_IGNORE);
-      const auto peer = static_cast<std::uint32_t>(status.MPI_SOURCE);
+      const auto& [peer, text] = *heard;
       if (silent.erase(peer) > 0 && said.size() < 2000) said += "; rank " + std::to_string(peer) + ": " + text;
     }
     return (silent.empty() ? "; every rank answers" : "; no answer from " + ranks_text(silent)) + said;
   }
 
   [[noreturn]] void time_out(const std::string& what, const Pending& pending) {
-    const std::string waiting = waiting_text(what, pending);
-    const std::string seconds = std::to_string(options.timeout.count());
-    throw TransportError(waiting + ", in vain for " + seconds.substr(0, seconds.find('.') + 2) + " s" +
-                         ask_around(waiting));
+    const std::string waiting = waiting_text(what, pending.messages);
+    throw TransportError(waiting + ", in vain for " + seconds_text(options.timeout.count()) + ask_around(waiting));
   }
 
   /// What completed of an all-to-all; throws for a message that is not as long as both plans say.
   static void finish(Pending& pending, std::span<const int> indices, std::span<const MPI_Status> statuses,
                      const std::string& what) {
     for (std::size_t i = 0; i < indices.size(); ++i) {
-      Pending::Message& message = pending.messages[static_cast<std::size_t>(indices[i])];
+      Message& message = pending.messages[static_cast<std::size_t>(indices[i])];
       message.done = true;
       if (!message.incoming) continue;
       int bytes = 0;
@@ -186,7 +151,7 @@ struct MpiTransport::State {
       if (now - last > options.timeout) time_out(what, pending);
       if (now - last < std::chrono::milliseconds(100)) continue;  // MPI itself yields where cores are short
       if (now - asked > std::chrono::milliseconds(20)) {
-        const std::string waiting = waiting_text(what, pending);
+        const std::string waiting = waiting_text(what, pending.messages);
         set_activity(waiting);
         answer_questions(waiting);
         asked = now;
@@ -212,7 +177,7 @@ struct MpiTransport::State {
     pending.requests.resize(1, MPI_REQUEST_NULL);
     require(begin(&pending.requests[0]), what);
     pending.messages.resize(1);
-    Pending::Message& all = pending.messages[0];
+    Message& all = pending.messages[0];
     all.done = true;  // no peer in particular: awaited_text() has nothing to say
     wait(what, pending);
   }
@@ -325,6 +290,25 @@ void MpiTransport::all_to_all(const std::string& what, std::span<const SendRun> 
 
 void MpiTransport::barrier(const std::string& what) {
   state_->collective(what, [&](MPI_Request* request) { return MPI_Ibarrier(state_->data, request); });
+}
+
+void MpiTransport::attend(const std::string& waiting) {
+  state_->answer_questions(waiting);
+  if (const auto heard = state_->hear(State::farewell)) {
+    throw TransportError("rank " + std::to_string(heard->first) + " gave up: " + heard->second);
+  }
+}
+
+std::string MpiTransport::ask_around(const std::string& waiting) { return state_->ask_around(waiting); }
+
+void MpiTransport::give_up(const std::string& why) noexcept {
+  try {
+    const std::string& text = state_->texts.emplace_back(why.substr(0, 2000));
+    for (std::uint32_t peer = 0; peer < state_->ranks; ++peer) {
+      if (peer != state_->rank) state_->say(peer, State::farewell, text);
+    }
+  } catch (const std::exception&) {  // without memory for the words: they are left out
+  }
 }
 
 void MpiTransport::abort(int exit_code) {

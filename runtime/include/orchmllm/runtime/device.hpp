@@ -82,7 +82,7 @@ class Event {
   void* native_ = nullptr;
 };
 
-/// Between memory of the host and of the device, either way; when it returns, pageable memory may be used again.
+/// Between memories of the host and the device, whichever; when it returns, pageable memory may be used again.
 void copy(std::byte* to, const std::byte* from, std::size_t bytes, Stream& stream);
 void clear(std::byte* memory, std::size_t bytes, Stream& stream);
 

@@ -44,6 +44,11 @@ class MpiTransport {
   void barrier(const std::string& what);
   [[noreturn]] void abort(int exit_code);
 
+  // For transports that take MPI as their control plane (control.hpp).
+  void attend(const std::string& waiting);
+  [[nodiscard]] std::string ask_around(const std::string& waiting);
+  void give_up(const std::string& why) noexcept;
+
  private:
   struct State;
   std::unique_ptr<State> state_;
