@@ -78,15 +78,18 @@ int execute_and_report(runtime::MpiTransport& mpi, const ExecuteOptions& given, 
     require_distinct({options.trace, options.model, options.cluster}, {options.json});
     return std::string();
   }));
-  const Run run = execute(mpi, options);
+  const std::vector<Run> runs = execute(mpi, options);
   static_cast<void>(runtime::agree(mpi, "writing the result", [&] {
-    if (mpi.rank() == 0 && !options.json.empty()) write_json(report_json(options, run), options.json);
+    if (mpi.rank() == 0 && !options.json.empty()) write_json(report_json(options, runs), options.json);
     return std::string();
   }));
-  const std::uint64_t wrong = mismatches(run);
+  std::uint64_t wrong = 0;
+  for (const Run& run : runs) wrong += mismatches(run);
   if (mpi.rank() == 0) {
-    if (options.json != "-") print_report(options, run);
-    for (const std::string& example : mismatch_examples(run)) std::cerr << "orch-run: error: " << example << "\n";
+    if (options.json != "-") print_report(options, runs);
+    for (const Run& run : runs) {
+      for (const std::string& example : mismatch_examples(run)) std::cerr << "orch-run: error: " << example << "\n";
+    }
     if (wrong > 0) std::cerr << fmt::format("orch-run: error: {} elements are not what they should be\n", wrong);
     if (std::fflush(stdout) != 0) throw Error("standard output: cannot be written", 1);
   }

@@ -9,15 +9,19 @@ void add_execute_options(CLI::App& app, ExecuteOptions& options) {
   app.add_option("--trace", options.trace, "Trace file (.jsonl, .jsonl.gz, .jsonl.zst)")->required();
   app.add_option("--model", options.model, "Model file, or the name of a shipped one")->required();
   app.add_option("--cluster", options.cluster,
-                 "Cluster file, or the name of a shipped one: link rates for --exchange auto")
+                 "Cluster file, or the name of a shipped one: rates for the prediction and for --exchange auto")
       ->required();
   app.add_option("--batch", options.batch, "Samples a rank and step")
       ->check(CLI::Range(1U, 1U << 20U))
       ->capture_default_str();
   app.add_option("--steps", options.steps, "Training steps")->check(CLI::Range(1U, 1U << 20U))->capture_default_str();
   app.add_option("--seed", options.seed, "Seed of the sampler and of the payload")->capture_default_str();
-  app.add_option("--strategy", options.strategy, "What is balanced: none, llm-only, orchmllm or movement")
-      ->check(CLI::IsMember({"none", "llm-only", "orchmllm", "movement"}))
+  app.add_option(
+         "--strategy", options.strategies,
+         "What is balanced: none, llm-only, lpt, orchmllm or movement; several, separated by commas, are run one "
+         "after the other on the same batches and compared")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"none", "llm-only", "lpt", "orchmllm", "movement"}))
       ->capture_default_str();
   app.add_option(
          "--exchange", options.exchange,
@@ -29,8 +33,12 @@ void add_execute_options(CLI::App& app, ExecuteOptions& options) {
                  "Check every element that arrives, the ends and the middle of every item, or nothing")
       ->check(CLI::IsMember({"full", "sample", "off"}))
       ->capture_default_str();
+  app.add_option("--network", options.network,
+                 "How predicted exchanges share links: endpoints (each rank's own links) or fluid (max-min fair)")
+      ->check(CLI::IsMember({"endpoints", "fluid"}))
+      ->capture_default_str();
   app.add_option("--compute-scale", options.compute_scale,
-                 "Share of the model's operations that ranks run between exchanges, as matrix products; 0 = none")
+                 "Share of the model's operations that ranks run between exchanges; 0 = none")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   app.add_option("--ranks-per-node", options.ranks_per_node,
@@ -51,6 +59,9 @@ void add_execute_options(CLI::App& app, ExecuteOptions& options) {
       "  mpirun -np 8 orch-run --trace traces/omni-demo.jsonl.gz --model mllm-10b --cluster mpi-localhost --batch 2\n"
       "  mpirun -np 8 orch-run --trace my.jsonl.gz --model my.toml --cluster my-cluster.toml --strategy movement \\\n"
       "         --exchange hierarchical --ranks-per-node 4 --steps 10 --compute-scale 1e-6 --json run.json\n"
+      "  mpirun -np 8 orch-run --trace my.jsonl.gz --model my.toml --cluster my-cluster.toml --strategy none,movement "
+      "\\\n"
+      "         --compute-scale 1e-6 --verify off\n"
       "  srun -n 64 --mpi=pmix orch-run --trace my.jsonl.gz --model my.toml --cluster my-cluster.toml --timeout 30");
 }
 

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "common.hpp"
 
@@ -12,11 +13,12 @@ namespace orch::apps {
 
 struct ExecuteOptions : RunOptions {
   std::string transport = "mpi";
-  std::string strategy = "orchmllm";
+  std::vector<std::string> strategies{"orchmllm"};  ///< run one after the other
   std::string exchange = "direct";
   std::string verify = "full";
-  std::uint32_t ranks_per_node = 0;  ///< 0: as hosts have them
-  double compute_scale = 0;          ///< share of the model's operations that are run
+  std::string network = "endpoints";  ///< how predicted exchanges share links
+  std::uint32_t ranks_per_node = 0;   ///< 0: as hosts have them
+  double compute_scale = 0;           ///< share of the model's operations that are run
   double timeout_seconds = 60;
 };
 
