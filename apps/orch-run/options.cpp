@@ -2,15 +2,27 @@
 
 namespace orch::apps {
 
+namespace {
+
+void add_spin_option(CLI::App& app, double& milliseconds) {
+  app.add_option("--spin", milliseconds,
+                 "Milliseconds that a wait without progress keeps the core before it sleeps between looks; 0 where "
+                 "ranks share cores")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+}
+
+}  // namespace
+
 void add_execute_options(CLI::App& app, ExecuteOptions& options) {
   app.add_option("--transport", options.transport, "What carries the bytes")
       ->check(CLI::IsMember({"mpi"}))
       ->capture_default_str();
-  app.add_option("--trace", options.trace, "Trace file (.jsonl, .jsonl.gz, .jsonl.zst)")->required();
-  app.add_option("--model", options.model, "Model file, or the name of a shipped one")->required();
-  app.add_option("--cluster", options.cluster,
-                 "Cluster file, or the name of a shipped one: rates for the prediction and for --exchange auto")
-      ->required();
+  app.add_option("--trace", options.trace, "Trace file (.jsonl, .jsonl.gz, .jsonl.zst); required");
+  app.add_option("--model", options.model, "Model file, or the name of a shipped one; required");
+  app.add_option(
+      "--cluster", options.cluster,
+      "Cluster file, or the name of a shipped one: rates for the prediction and for --exchange auto; required");
   app.add_option("--batch", options.batch, "Samples a rank and step")
       ->check(CLI::Range(1U, 1U << 20U))
       ->capture_default_str();
@@ -48,6 +60,7 @@ void add_execute_options(CLI::App& app, ExecuteOptions& options) {
   app.add_option("--timeout", options.timeout_seconds, "Seconds without any progress after which a wait is given up")
       ->check(CLI::Range(0.1, 86400.0))
       ->capture_default_str();
+  add_spin_option(app, options.spin_milliseconds);
   app.add_option("--json", options.json, "Write the result as JSON; - is standard output")
       ->type_name("FILE")
       ->group(outputs_group);
@@ -63,6 +76,41 @@ void add_execute_options(CLI::App& app, ExecuteOptions& options) {
       "\\\n"
       "         --compute-scale 1e-6 --verify off\n"
       "  srun -n 64 --mpi=pmix orch-run --trace my.jsonl.gz --model my.toml --cluster my-cluster.toml --timeout 30");
+}
+
+CLI::App* add_calibrate_command(CLI::App& app, CalibrateOptions& options) {
+  CLI::App* command = app.add_subcommand(
+      "calibrate", "Measure links, memory and compute of the ranks, and write a cluster file with what was measured");
+  command->add_option("--out", options.out, "Cluster file to write; - is standard output")
+      ->type_name("FILE")
+      ->required()
+      ->group(outputs_group);
+  command->add_option("--extends", options.extends, "Cluster file, or the name of a shipped one, with all other values")
+      ->capture_default_str();
+  command
+      ->add_option("--ranks-per-node", options.ranks_per_node,
+                   "Consecutive ranks that count as a node; 0 = the ranks of each host")
+      ->check(CLI::Range(0U, 1U << 20U))
+      ->capture_default_str();
+  command
+      ->add_option("--seconds", options.seconds,
+                   "Time to measure in; exceeded only where three repetitions of one kind of message take longer than "
+                   "its part")
+      ->check(CLI::Range(1.0, 86400.0))
+      ->capture_default_str();
+  command
+      ->add_option("--timeout", options.timeout_seconds, "Seconds without any progress after which a wait is given up")
+      ->check(CLI::Range(0.1, 86400.0))
+      ->capture_default_str();
+  add_spin_option(*command, options.spin_milliseconds);
+  command->footer("Example:\n  mpirun -np 16 --hostfile hosts orch-run calibrate --out my-cluster.toml");
+  return command;
+}
+
+void require_inputs(const ExecuteOptions& options) {
+  if (options.trace.empty()) throw CLI::RequiredError("--trace");
+  if (options.model.empty()) throw CLI::RequiredError("--model");
+  if (options.cluster.empty()) throw CLI::RequiredError("--cluster");
 }
 
 }  // namespace orch::apps

@@ -100,28 +100,6 @@ void compare_settings(MpiTransport& transport, const std::vector<std::pair<std::
   }
 }
 
-/// Nodes of consecutive ranks: as told, or as hosts have them.
-Topology find_topology(MpiTransport& transport, std::uint32_t ranks_per_node) {
-  const std::vector<std::string> hosts = transport.all_gather("comparing hosts", transport.host());
-  if (ranks_per_node > 0) return uniform_topology(transport.ranks(), ranks_per_node);
-  std::vector<std::uint32_t> sizes;
-  for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
-    if (rank == 0 || hosts[rank] != hosts[rank - 1]) {
-      for (std::size_t before = 0; before < rank; ++before) {
-        if (hosts[before] != hosts[rank]) continue;
-        throw runtime::AgreedError(fmt::format("ranks {} and {} are on host {}, those between them are not: launch "
-                                               "ranks host by host (mpirun --map-by slot, srun --distribution=block), "
-                                               "or state --ranks-per-node",
-                                               before, rank, hosts[rank]),
-                                   2);
-      }
-      sizes.push_back(0);
-    }
-    ++sizes.back();
-  }
-  return topology(sizes);
-}
-
 StepOptions step_options(const ExecuteOptions& options, const std::string& strategy, const RunInputs& inputs) {
   StepOptions result = sim::strategy(strategy).options;
   result.rates = inputs.cluster.exchange_rates();
@@ -300,6 +278,27 @@ Run execute(MpiTransport& transport, const ExecuteOptions& options, const std::s
 }
 
 }  // namespace
+
+Topology find_topology(MpiTransport& transport, std::uint32_t ranks_per_node) {
+  const std::vector<std::string> hosts = transport.all_gather("comparing hosts", transport.host());
+  if (ranks_per_node > 0) return uniform_topology(transport.ranks(), ranks_per_node);
+  std::vector<std::uint32_t> sizes;
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
+    if (rank == 0 || hosts[rank] != hosts[rank - 1]) {
+      for (std::size_t before = 0; before < rank; ++before) {
+        if (hosts[before] != hosts[rank]) continue;
+        throw runtime::AgreedError(fmt::format("ranks {} and {} are on host {}, those between them are not: launch "
+                                               "ranks host by host (mpirun --map-by slot, srun --distribution=block), "
+                                               "or state --ranks-per-node",
+                                               before, rank, hosts[rank]),
+                                   2);
+      }
+      sizes.push_back(0);
+    }
+    ++sizes.back();
+  }
+  return topology(sizes);
+}
 
 std::vector<Run> execute(MpiTransport& transport, const ExecuteOptions& options) {
   RunInputs inputs;

@@ -51,6 +51,9 @@ struct Run {
   std::vector<std::vector<RankStep>> ranks;  ///< rank → step
 };
 
+/// Nodes of consecutive ranks: as told, or as hosts have them. Throws AgreedError where ranks of a host are apart.
+[[nodiscard]] Topology find_topology(runtime::MpiTransport& transport, std::uint32_t ranks_per_node);
+
 /// A run for each strategy. Every rank returns the same, but for predictions, which rank 0 has. Throws AgreedError if
 /// ranks differ or one cannot read its inputs, TransportError.
 [[nodiscard]] std::vector<Run> execute(runtime::MpiTransport& transport, const ExecuteOptions& options);
