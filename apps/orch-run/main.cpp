@@ -18,6 +18,9 @@
 #include "orchmllm/runtime/activity.hpp"
 #include "orchmllm/runtime/agreement.hpp"
 #include "orchmllm/version.hpp"
+#ifdef ORCH_RUN_HAVE_CALIBRATE
+#include "calibrate.hpp"
+#endif
 #include "report.hpp"
 #include "run.hpp"
 
@@ -78,36 +81,71 @@ int execute_and_report(runtime::MpiTransport& mpi, const ExecuteOptions& given, 
     require_distinct({options.trace, options.model, options.cluster}, {options.json});
     return std::string();
   }));
-  const Run run = execute(mpi, options);
+  const std::vector<Run> runs = execute(mpi, options);
   static_cast<void>(runtime::agree(mpi, "writing the result", [&] {
-    if (mpi.rank() == 0 && !options.json.empty()) write_json(report_json(options, run), options.json);
+    if (mpi.rank() == 0 && !options.json.empty()) write_json(report_json(options, runs), options.json);
     return std::string();
   }));
-  const std::uint64_t wrong = mismatches(run);
+  std::uint64_t wrong = 0;
+  for (const Run& run : runs) wrong += mismatches(run);
   if (mpi.rank() == 0) {
-    if (options.json != "-") print_report(options, run);
-    for (const std::string& example : mismatch_examples(run)) std::cerr << "orch-run: error: " << example << "\n";
+    if (options.json != "-") print_report(options, runs);
+    for (const Run& run : runs) {
+      for (const std::string& example : mismatch_examples(run)) std::cerr << "orch-run: error: " << example << "\n";
+    }
     if (wrong > 0) std::cerr << fmt::format("orch-run: error: {} elements are not what they should be\n", wrong);
     if (std::fflush(stdout) != 0) throw Error("standard output: cannot be written", 1);
   }
   return wrong == 0 ? 0 : 1;
 }
 
-int run_ranks(int argc, char** argv, const ExecuteOptions& options, const std::string& usage_error) {
-  const double patience = std::max(60.0, options.timeout_seconds);  // a launcher may take long on a busy machine
+/// What the command line asks for.
+struct Task {
+  ExecuteOptions execute;
+  CalibrateOptions calibrate;
+  bool calibrates = false;
+  std::string usage_error;
+
+  [[nodiscard]] double timeout_seconds() const {
+    return calibrates ? calibrate.timeout_seconds : execute.timeout_seconds;
+  }
+  [[nodiscard]] double spin_milliseconds() const {
+    return calibrates ? calibrate.spin_milliseconds : execute.spin_milliseconds;
+  }
+};
+
+int perform(runtime::MpiTransport& mpi, const Task& task) {
+  if (!task.calibrates) return execute_and_report(mpi, task.execute, task.usage_error);
+  static_cast<void>(runtime::agree(mpi, "reading options", [&] {
+    if (!task.usage_error.empty()) throw InvalidInput(task.usage_error);
+    return std::string();
+  }));
+#ifdef ORCH_RUN_HAVE_CALIBRATE
+  calibrate(mpi, task.calibrate);
+  return 0;
+#else
+  throw runtime::AgreedError("calibrate is not in this build: it needs Eigen (libeigen3-dev)", 2);
+#endif
+}
+
+int run_ranks(int argc, char** argv, const Task& task) {
+  const double timeout = task.timeout_seconds();
+  const double patience = std::max(60.0, timeout);  // a launcher may take long on a busy machine
   set_alarm("starting MPI: not all ranks came", patience);
-  runtime::MpiTransport mpi(argc, argv, {.timeout = std::chrono::duration<double>(options.timeout_seconds)});
+  runtime::MpiTransport mpi(argc, argv,
+                            {.timeout = std::chrono::duration<double>(timeout),
+                             .spin = std::chrono::duration<double>(task.spin_milliseconds() / 1e3)});
   alarm(0);
   fmt::format_to_n(prefix.data(), prefix.size() - 1, "orch-run: error: rank {}: ", mpi.rank());
   const auto fail = [&](const std::string& message, int exit_code) {
     say((prefix.data() + message + "\n").c_str());
-    std::signal(SIGTERM, SIG_DFL);                               // all is said
-    let_it_be_read(std::min(1.0, options.timeout_seconds / 4));  // and others who wait say it too
+    std::signal(SIGTERM, SIG_DFL);               // all is said
+    let_it_be_read(std::min(1.0, timeout / 4));  // and others who wait say it too
     mpi.abort(exit_code);
   };
   int exit_code = 1;
   try {
-    exit_code = execute_and_report(mpi, options, usage_error);
+    exit_code = perform(mpi, task);
   } catch (const runtime::AgreedError& error) {
     if (mpi.rank() == 0) std::cerr << "orch-run: error: " << error.what() << std::endl;
     exit_code = error.exit_code();
@@ -133,18 +171,21 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a full quota is an error of the write, with a message
   CLI::App app("Executes step plans on MPI ranks: every byte checked, every phase measured", "orch-run");
   app.set_version_flag("--version", "orch-run " ORCHMLLM_VERSION);
-  ExecuteOptions options;
-  add_execute_options(app, options);
-  std::string usage_error;
+  Task task;
+  add_execute_options(app, task.execute);
+  const CLI::App* calibrate = add_calibrate_command(app, task.calibrate);
   try {
     app.parse(argc, argv);
+    task.calibrates = calibrate->parsed();
+    if (!task.calibrates) require_inputs(task.execute);
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    usage_error = std::string(error.what()) + "\nRun with --help for more information.";
+    task.calibrates = calibrate->parsed();
+    task.usage_error = std::string(error.what()) + "\nRun with --help for more information.";
   }
   try {
-    return run_ranks(argc, argv, options, usage_error);
+    return run_ranks(argc, argv, task);
   } catch (const std::exception& error) {
     std::cerr << "orch-run: error: " << error.what() << "\n";
     return 1;

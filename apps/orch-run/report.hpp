@@ -9,8 +9,10 @@
 
 namespace orch::apps {
 
-[[nodiscard]] Json report_json(const ExecuteOptions& options, const Run& run);
-void print_report(const ExecuteOptions& options, const Run& run);
+/// One run as a document of its own, several as a document of these.
+[[nodiscard]] Json report_json(const ExecuteOptions& options, const std::vector<Run>& runs);
+/// Tables, at last one of all runs side by side.
+void print_report(const ExecuteOptions& options, const std::vector<Run>& runs);
 
 /// Elements that were not what they should be, all ranks and steps.
 [[nodiscard]] std::uint64_t mismatches(const Run& run);

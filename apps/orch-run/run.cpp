@@ -14,6 +14,8 @@
 #include "orchmllm/runtime/activity.hpp"
 #include "orchmllm/runtime/agreement.hpp"
 #include "orchmllm/runtime/compute.hpp"
+#include "orchmllm/sim/exchange_time.hpp"
+#include "orchmllm/sim/kernels.hpp"
 #include "orchmllm/sim/model_file.hpp"
 #include "orchmllm/sim/strategy.hpp"
 #include "orchmllm/version.hpp"
@@ -30,8 +32,7 @@ using runtime::Stopwatch;
 RunInputs read_rank_inputs(const ExecuteOptions& options, std::uint32_t rank) {
   RunInputs inputs{sim::load_model(options.model), sim::load_cluster(options.cluster), {}, {}};
   auto lengths = std::make_shared<PhaseLengths>();
-  inputs.trace =
-      io::read_trace(options.trace, [&](const Sample& sample) { append(*lengths, inputs.model, sample); });
+  inputs.trace = io::read_trace(options.trace, [&](const Sample& sample) { append(*lengths, inputs.model, sample); });
   if (rank == 0) warn_about(inputs.trace, options.trace);
   if (inputs.trace.samples == 0) throw InvalidInput(options.trace + ": the trace has no samples");
   lengths->encoders.resize(inputs.model.encoders.size());
@@ -76,7 +77,7 @@ std::vector<std::pair<std::string, std::string>> settings(const ExecuteOptions& 
           {"--batch", fmt::format("{}", options.batch)},
           {"--steps", fmt::format("{}", options.steps)},
           {"--seed", fmt::format("{}", options.seed)},
-          {"--strategy", options.strategy},
+          {"--strategy", fmt::format("{}", fmt::join(options.strategies, ","))},
           {"--exchange", options.exchange},
           {"--verify", options.verify},
           {"--compute-scale", fmt::format("{}", options.compute_scale)},
@@ -99,7 +100,185 @@ void compare_settings(MpiTransport& transport, const std::vector<std::pair<std::
   }
 }
 
-/// Nodes of consecutive ranks: as told, or as hosts have them.
+StepOptions step_options(const ExecuteOptions& options, const std::string& strategy, const RunInputs& inputs) {
+  StepOptions result = sim::strategy(strategy).options;
+  result.rates = inputs.cluster.exchange_rates();
+  result.schedule = options.exchange == "direct"         ? ExchangeSchedule::direct
+                    : options.exchange == "hierarchical" ? ExchangeSchedule::hierarchical
+                                                         : ExchangeSchedule::automatic;
+  return result;
+}
+
+runtime::Verify verify_mode(const std::string& name) {
+  if (name == "off") return runtime::Verify::off;
+  return name == "sample" ? runtime::Verify::sample : runtime::Verify::full;
+}
+
+struct PlannedStep {
+  StepPlan plan;
+  RankView view;
+  PlanFigures figures;
+  std::vector<runtime::PhaseFlops> flops;  ///< phase → of this rank
+  double seconds = 0;
+};
+
+/// Seconds of a load on the cluster file's device: the simulator's time of the very products and attention that are
+/// run.
+double predicted_seconds(const runtime::PhaseFlops& flops, const sim::Gpu& gpu) {
+  constexpr auto width = static_cast<double>(runtime::Products::rows);
+  const double block = sim::gemm_seconds(width, width, width, sim::Precision::bf16, gpu);
+  const sim::AttentionRate& attention = sim::attention_rate(gpu, runtime::AttentionLoad::head_dim, false);
+  const double length = runtime::AttentionLoad::rows;
+  return 3 * flops.products / (2 * width * width * width) * block +
+         flops.attention * (1 / attention.forward_flops.at(length) + 2.5 / attention.backward_flops.at(length)) /
+             gpu.attention_scale;
+}
+
+/// What the simulator says of a step.
+void predict(PlanFigures& figures, const StepPlan& plan, const ExecuteOptions& options, const RunInputs& inputs) {
+  const std::vector<sim::ExchangeTime> times = sim::exchange_times(
+      plan, inputs.cluster, options.network == "fluid" ? sim::NetworkModel::fluid : sim::NetworkModel::endpoints);
+  for (std::size_t r = 0; r < plan.routes.size(); ++r) {
+    const Route& route = plan.routes[r];
+    const Traffic bytes = traffic(route, plan.topology);
+    ExchangeFigures there{route.is_input() ? "home" : plan.phases[route.from].phase,
+                          plan.phases[route.to].phase,
+                          r,
+                          Direction::forward,
+                          route.stages.has_value(),
+                          bytes.moved_bytes(),
+                          bytes.inter_node_bytes,
+                          times[r].forward};
+    figures.exchanges.push_back(there);
+    if (route.is_input()) continue;
+    std::swap(there.from, there.to);
+    there.direction = Direction::backward;
+    there.predicted_seconds = times[r].backward;
+    figures.exchanges.push_back(there);
+  }
+  for (std::uint32_t rank = 0; rank < plan.ranks(); ++rank) {
+    std::vector<double>& seconds = figures.predicted_compute.emplace_back();
+    for (const runtime::PhaseFlops& flops : runtime::phase_flops(inputs.model, plan, rank)) {
+      seconds.push_back(options.compute_scale * predicted_seconds(flops, inputs.cluster.gpu));
+    }
+  }
+}
+
+PlanFigures figures(const StepPlan& plan) {
+  PlanFigures result;
+  result.hash = plan.hash;
+  for (const PhasePlan& phase : plan.phases) {
+    result.imbalance_before.push_back(phase.imbalance_before);
+    result.imbalance.push_back(phase.assignment.imbalance());
+  }
+  return result;
+}
+
+/// Numbers of a rank's steps as text, for the other ranks: in the order that read_report() takes them.
+template <class Visit>
+void visit_numbers(RankStep& step, Visit&& visit) {
+  runtime::StepReport& report = step.report;
+  for (double* seconds : {&step.plan_seconds, &step.plan_wait_seconds, &report.exchange.pack_seconds,
+                          &report.exchange.exchange_seconds, &report.verify_seconds, &report.seconds}) {
+    visit(*seconds);
+  }
+  for (auto* by_phase : {&report.compute_seconds, &report.wait_seconds}) {
+    for (double& seconds : *by_phase) visit(seconds);
+  }
+  for (auto& both_ways : report.route_seconds) {
+    for (double& seconds : both_ways) visit(seconds);
+  }
+  for (std::uint64_t* count : {&report.exchange.sent_bytes, &report.exchange.received_bytes, &report.exchange.messages,
+                               &report.verified_bytes, &report.mismatches}) {
+    visit(*count);
+  }
+}
+
+/// All ranks' steps, on all ranks.
+std::vector<std::vector<RankStep>> gather_reports(MpiTransport& transport, std::vector<RankStep> mine,
+                                                  std::size_t phases, std::size_t routes) {
+  Json json = Json::array();
+  for (RankStep& step : mine) {
+    Json numbers = Json::array();
+    visit_numbers(step, [&](auto& number) { numbers.push_back(number); });
+    json.push_back({{"numbers", std::move(numbers)}, {"examples", step.report.examples}});
+  }
+  std::vector<std::vector<RankStep>> all;
+  for (const std::string& text : transport.all_gather("collecting reports", json.dump())) {
+    std::vector<RankStep>& steps = all.emplace_back();
+    for (const Json& said : Json::parse(text)) {
+      RankStep& step = steps.emplace_back();
+      step.report.compute_seconds.resize(phases);
+      step.report.wait_seconds.resize(phases);
+      step.report.route_seconds.resize(routes);
+      std::size_t next = 0;
+      visit_numbers(step, [&](auto& number) { said["numbers"][next++].get_to(number); });
+      said["examples"].get_to(step.report.examples);
+    }
+  }
+  return all;
+}
+
+/// All steps of one strategy.
+Run execute(MpiTransport& transport, const ExecuteOptions& options, const std::string& strategy,
+            const RunInputs& inputs, const Topology& topology, const Fault& fault) {
+  const std::uint32_t rank = transport.rank();
+  Run run{strategy, inputs, topology, {}, {}, {}};
+  for (const Encoder& encoder : inputs.model.encoders) run.phases.push_back(encoder.phase);
+  run.phases.emplace_back(llm_phase);
+
+  const StepOptions plan_options = step_options(options, strategy, inputs);
+  const std::vector<std::uint32_t> home = home_ranks(transport.ranks(), options.batch);
+  Sampler sampler(inputs.lengths->samples(), options.seed);
+  const auto plan = [&](std::uint64_t step) {
+    fault.strike("planning", rank, step);
+    Stopwatch watch;
+    PlannedStep planned;
+    planned.plan = plan_step(inputs.model, *inputs.lengths, sampler.next(home.size()), home, topology, plan_options);
+    planned.view = rank_view(planned.plan, rank);
+    planned.flops = runtime::phase_flops(inputs.model, planned.plan, rank);
+    watch.add_to(planned.seconds);
+    planned.figures = figures(planned.plan);
+    if (rank == 0) predict(planned.figures, planned.plan, options, inputs);
+    return planned;
+  };
+
+  runtime::PhaseLoad load;
+  PlannedStep current;
+  std::uint64_t step = 0;
+  FaultyTransport faulty(transport, fault);
+  runtime::ExecutorOptions executor_options{.verify = verify_mode(options.verify), .seed = options.seed};
+  executor_options.begin = [](const std::string& what) { runtime::set_activity(what); };
+  executor_options.compute = [&](std::size_t phase, Direction direction) {
+    fault.strike("compute", rank, step);
+    load.run(current.flops[phase], options.compute_scale, direction == Direction::backward);
+  };
+  runtime::Executor executor(faulty, std::move(executor_options));
+  std::vector<RankStep> mine;
+  const sim::Progress progress = rank == 0 ? progress_line("running " + strategy) : sim::Progress{};
+  Prefetcher<PlannedStep> plans(plan, options.steps);
+  for (; step < options.steps; ++step) {
+    RankStep& done = mine.emplace_back();
+    const std::string what = fmt::format("step {}, planning", step);
+    runtime::set_activity(what);
+    Stopwatch watch;
+    runtime::require_equal(fmt::format("the plan of step {}", step), runtime::agree(transport, what, [&] {
+                             current = std::move(plans.next().value());
+                             return hex(current.plan.hash);
+                           }));
+    watch.add_to(done.plan_wait_seconds);
+    done.plan_seconds = current.seconds;
+    run.plans.push_back(std::move(current.figures));
+    faulty.begin_step(step);
+    done.report = executor.run(step, current.plan, current.view);
+    if (progress) progress(static_cast<std::uint32_t>(step + 1), options.steps);
+  }
+  run.ranks = gather_reports(transport, std::move(mine), run.phases.size(), current.plan.routes.size());
+  return run;
+}
+
+}  // namespace
+
 Topology find_topology(MpiTransport& transport, std::uint32_t ranks_per_node) {
   const std::vector<std::string> hosts = transport.all_gather("comparing hosts", transport.host());
   if (ranks_per_node > 0) return uniform_topology(transport.ranks(), ranks_per_node);
@@ -121,141 +300,22 @@ Topology find_topology(MpiTransport& transport, std::uint32_t ranks_per_node) {
   return topology(sizes);
 }
 
-StepOptions step_options(const ExecuteOptions& options, const RunInputs& inputs) {
-  StepOptions result = sim::strategy(options.strategy).options;
-  result.rates = inputs.cluster.exchange_rates();
-  result.schedule = options.exchange == "direct"         ? ExchangeSchedule::direct
-                    : options.exchange == "hierarchical" ? ExchangeSchedule::hierarchical
-                                                         : ExchangeSchedule::automatic;
-  return result;
-}
-
-runtime::Verify verify_mode(const std::string& name) {
-  if (name == "off") return runtime::Verify::off;
-  return name == "sample" ? runtime::Verify::sample : runtime::Verify::full;
-}
-
-struct PlannedStep {
-  StepPlan plan;
-  RankView view;
-  std::vector<double> flops;  ///< phase → forward operations of this rank
-  double seconds = 0;
-};
-
-PlanFigures figures(const StepPlan& plan) {
-  PlanFigures result{plan.hash, {}, {}};
-  for (const PhasePlan& phase : plan.phases) {
-    result.imbalance_before.push_back(phase.imbalance_before);
-    result.imbalance.push_back(phase.assignment.imbalance());
-  }
-  return result;
-}
-
-/// Numbers of a rank's steps as text, for the other ranks: in the order that read_report() takes them.
-template <class Visit>
-void visit_numbers(RankStep& step, Visit&& visit) {
-  runtime::StepReport& report = step.report;
-  for (double* seconds : {&step.plan_seconds, &step.plan_wait_seconds, &report.exchange.pack_seconds,
-                          &report.exchange.exchange_seconds, &report.verify_seconds, &report.seconds}) {
-    visit(*seconds);
-  }
-  for (auto* by_phase : {&report.compute_seconds, &report.wait_seconds}) {
-    for (double& seconds : *by_phase) visit(seconds);
-  }
-  for (std::uint64_t* count : {&report.exchange.sent_bytes, &report.exchange.received_bytes, &report.exchange.messages,
-                               &report.verified_bytes, &report.mismatches}) {
-    visit(*count);
-  }
-}
-
-/// All ranks' steps, on all ranks.
-std::vector<std::vector<RankStep>> gather_reports(MpiTransport& transport, std::vector<RankStep> mine,
-                                                  std::size_t phases) {
-  Json json = Json::array();
-  for (RankStep& step : mine) {
-    Json numbers = Json::array();
-    visit_numbers(step, [&](auto& number) { numbers.push_back(number); });
-    json.push_back({{"numbers", std::move(numbers)}, {"examples", step.report.examples}});
-  }
-  std::vector<std::vector<RankStep>> all;
-  for (const std::string& text : transport.all_gather("collecting reports", json.dump())) {
-    std::vector<RankStep>& steps = all.emplace_back();
-    for (const Json& said : Json::parse(text)) {
-      RankStep& step = steps.emplace_back();
-      step.report.compute_seconds.resize(phases);
-      step.report.wait_seconds.resize(phases);
-      std::size_t next = 0;
-      visit_numbers(step, [&](auto& number) { said["numbers"][next++].get_to(number); });
-      said["examples"].get_to(step.report.examples);
-    }
-  }
-  return all;
-}
-
-}  // namespace
-
-Run execute(MpiTransport& transport, const ExecuteOptions& options) {
-  const std::uint32_t rank = transport.rank();
-  Run run;
+std::vector<Run> execute(MpiTransport& transport, const ExecuteOptions& options) {
+  RunInputs inputs;
   Fault fault;
   runtime::set_activity("reading inputs");
   static_cast<void>(runtime::agree(transport, "reading inputs", [&] {
     fault = Fault::from_environment();
-    run.inputs = read_rank_inputs(options, rank);
+    inputs = read_rank_inputs(options, transport.rank());
     return std::string();
   }));
-  compare_settings(transport, settings(options, run.inputs));
-  run.topology = find_topology(transport, options.ranks_per_node);
-  for (const Encoder& encoder : run.inputs.model.encoders) run.phases.push_back(encoder.phase);
-  run.phases.emplace_back(llm_phase);
-
-  const StepOptions plan_options = step_options(options, run.inputs);
-  const std::vector<std::uint32_t> home = home_ranks(transport.ranks(), options.batch);
-  Sampler sampler(run.inputs.lengths->samples(), options.seed);
-  const auto plan = [&](std::uint64_t step) {
-    fault.strike("planning", rank, step);
-    Stopwatch watch;
-    PlannedStep planned;
-    planned.plan =
-        plan_step(run.inputs.model, *run.inputs.lengths, sampler.next(home.size()), home, run.topology, plan_options);
-    planned.view = rank_view(planned.plan, rank);
-    planned.flops = runtime::forward_flops(run.inputs.model, planned.plan, rank);
-    watch.add_to(planned.seconds);
-    return planned;
-  };
-
-  runtime::Products products;
-  PlannedStep current;
-  std::uint64_t step = 0;
-  FaultyTransport faulty(transport, fault);
-  runtime::ExecutorOptions executor_options{.verify = verify_mode(options.verify), .seed = options.seed};
-  executor_options.begin = [](const std::string& what) { runtime::set_activity(what); };
-  executor_options.compute = [&](std::size_t phase, Direction direction) {
-    fault.strike("compute", rank, step);
-    products.run(current.flops[phase] * options.compute_scale * (direction == Direction::forward ? 1 : 2));
-  };
-  runtime::Executor executor(faulty, std::move(executor_options));
-  std::vector<RankStep> mine;
-  const sim::Progress progress = rank == 0 ? progress_line("running step") : sim::Progress{};
-  Prefetcher<PlannedStep> plans(plan, options.steps);
-  for (; step < options.steps; ++step) {
-    RankStep& done = mine.emplace_back();
-    const std::string what = fmt::format("step {}, planning", step);
-    runtime::set_activity(what);
-    Stopwatch watch;
-    runtime::require_equal(fmt::format("the plan of step {}", step), runtime::agree(transport, what, [&] {
-                             current = std::move(plans.next().value());
-                             return hex(current.plan.hash);
-                           }));
-    watch.add_to(done.plan_wait_seconds);
-    done.plan_seconds = current.seconds;
-    run.plans.push_back(figures(current.plan));
-    faulty.begin_step(step);
-    done.report = executor.run(step, current.plan, current.view);
-    if (progress) progress(static_cast<std::uint32_t>(step + 1), options.steps);
+  compare_settings(transport, settings(options, inputs));
+  const Topology topology = find_topology(transport, options.ranks_per_node);
+  std::vector<Run> runs;
+  for (const std::string& strategy : options.strategies) {
+    runs.push_back(execute(transport, options, strategy, inputs, topology, fault));
   }
-  run.ranks = gather_reports(transport, std::move(mine), run.phases.size());
-  return run;
+  return runs;
 }
 
 }  // namespace orch::apps

@@ -149,8 +149,8 @@ struct MpiTransport::State {
         continue;
       }
       if (now - last > options.timeout) time_out(what, pending);
-      if (now - last < std::chrono::milliseconds(100)) continue;  // MPI itself yields where cores are short
-      if (now - asked > std::chrono::milliseconds(20)) {
+      if (now - last < options.spin) continue;  // MPI itself yields where cores are short
+      if (now - last > std::chrono::milliseconds(100) && now - asked > std::chrono::milliseconds(20)) {
         const std::string waiting = waiting_text(what, pending.messages);
         set_activity(waiting);
         answer_questions(waiting);

@@ -34,9 +34,10 @@ struct ExecutorOptions {
 /// One step on one rank. Times in seconds.
 struct StepReport {
   ExchangeCount exchange;
-  std::vector<double> compute_seconds;  ///< by phase, forward and backward
-  std::vector<double> wait_seconds;     ///< by phase: for slower ranks
-  double verify_seconds = 0;            ///< writing and checking payload, and waiting for others who do
+  std::vector<std::array<double, 2>> route_seconds;  ///< route → messages by Direction, part of the exchange's seconds
+  std::vector<double> compute_seconds;               ///< by phase, forward and backward
+  std::vector<double> wait_seconds;                  ///< by phase: for slower ranks
+  double verify_seconds = 0;                         ///< writing and checking payload, and waiting for others who do
   double seconds = 0;
   std::uint64_t verified_bytes = 0;
   std::uint64_t mismatches = 0;       ///< elements
@@ -54,6 +55,7 @@ class Executor {
     step_ = step;
     plan_ = &plan;
     report_ = {};
+    report_.route_seconds.assign(plan.routes.size(), {0, 0});
     report_.compute_seconds.resize(plan.phases.size(), 0);
     report_.wait_seconds.resize(plan.phases.size(), 0);
     Stopwatch watch;
@@ -153,11 +155,13 @@ class Executor {
       transport_.barrier(what);  // others write longer: no part of the exchange
       watch.add_to(report_.verify_seconds);
     }
+    const double before = report_.exchange.exchange_seconds;
     run_route(transport_, memory_, what, forward ? prepared.legs : inverse(prepared.legs), places, buffers_,
               report_.exchange);
     watch = {};
     transport_.barrier(what);  // who copies more is no straggler of the next phase
     watch.add_to(report_.exchange.exchange_seconds);
+    report_.route_seconds[r][static_cast<std::size_t>(direction)] = report_.exchange.exchange_seconds - before;
     report_.verified_bytes +=
         memory_.check(origin, arrived.extents, target, prepared.legs.element_bytes, options_.verify,
                       [&](const Mismatch& mismatch) { report_mismatch(what, r, mismatch); });

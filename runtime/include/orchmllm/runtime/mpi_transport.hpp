@@ -23,6 +23,7 @@ namespace orch::runtime {
 
 struct MpiOptions {
   std::chrono::duration<double> timeout{60};         ///< without any progress
+  std::chrono::duration<double> spin{0.1};           ///< without progress, after which a wait leaves the core to others
   std::size_t chunk_bytes = std::size_t{64} << 20U;  ///< largest message, below 2^31
 };
 
