@@ -418,7 +418,8 @@ TEST_CASE("a wrong bit on the device is named in the words of the host") {
 }
 
 TEST_CASE("node-first exchanges meet few peers: their buffers do not grow with all ranks") {
-  Mllm model = test::tiny_graph();
+  Mllm model = test::plain_model();
+  model.encoders.resize(1);
   std::vector<Sample> samples;
   for (std::uint64_t i = 0; i < 64; ++i) samples.push_back(test::counted(3 + i % 7));
   const test::Step step{model, test::lengths_of(model, samples), uniform_topology(16, 4), {}, {}};

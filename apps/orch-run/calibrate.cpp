@@ -291,7 +291,8 @@ void calibrate(MpiTransport& transport, const CalibrateOptions& options) {
   runtime::require_equal("--seconds", budgets);
   runtime::require_equal("--ranks-per-node",
                          transport.all_gather("comparing settings", fmt::format("{}", options.ranks_per_node)));
-  const Topology topology = find_topology(transport, options.ranks_per_node);
+  const Topology topology =
+      find_topology(transport.all_gather("comparing hosts", transport.host()), options.ranks_per_node);
   for (std::uint32_t node = 1; node < topology.nodes(); ++node) {
     if (topology.size(node) == topology.size(0)) continue;
     throw runtime::AgreedError(fmt::format("calibrate needs as many ranks on every node, but node 0 has {} and node {} "

@@ -33,7 +33,7 @@ struct Fault {
   void strike(const std::string& where, std::uint32_t of_rank, std::uint64_t of_step) const;
 };
 
-/// A transport that lets the fault happen in its exchanges.
+/// A transport that lets the fault happen in its exchanges. The inner one flips a bit of its memory.
 template <runtime::Transport T>
 class FaultyTransport {
  public:
@@ -51,7 +51,7 @@ class FaultyTransport {
     fault_.strike("exchange", rank(), step_);
     inner_.all_to_all(what, sends, receives);
     if (fault_.kind != Fault::Kind::corrupt || receives.empty() || !fault_.is_at("exchange", rank(), step_)) return;
-    receives[0].bytes[receives[0].bytes.size() / 2] ^= std::byte{1};
+    inner_.flip(&receives[0].bytes[receives[0].bytes.size() / 2]);
     fault_.kind = Fault::Kind::none;
   }
   void barrier(const std::string& what) { inner_.barrier(what); }

@@ -1,4 +1,4 @@
-// orch-run: executes step plans on MPI ranks, checks every byte, measures.
+// orch-run: executes step plans on ranks over MPI or NCCL, checks every byte, measures.
 // Exit codes: 0 done, 2 bad usage or input, or ranks that differ in it, 3 infeasible, 1 anything else.
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
@@ -12,6 +12,7 @@
 #include <cstring>
 #include <ctime>
 #include <iostream>
+#include <memory>
 #include <optional>
 
 #include "orchmllm/io/atomic_file.hpp"
@@ -73,7 +74,7 @@ void set_alarm(const char* activity, double seconds) {
   alarm(static_cast<unsigned>(std::ceil(seconds)));
 }
 
-int execute_and_report(runtime::MpiTransport& mpi, const ExecuteOptions& given, const std::string& usage_error) {
+int execute_and_report(Backend& mpi, const ExecuteOptions& given, const std::string& usage_error) {
   ExecuteOptions options = given;
   options.ranks = mpi.ranks();
   static_cast<void>(runtime::agree(mpi, "reading options", [&] {
@@ -109,19 +110,21 @@ struct Task {
   [[nodiscard]] double timeout_seconds() const {
     return calibrates ? calibrate.timeout_seconds : execute.timeout_seconds;
   }
+  /// A usage error is told once, over MPI.
+  [[nodiscard]] bool uses_nccl() const { return !calibrates && usage_error.empty() && execute.transport == "nccl"; }
   [[nodiscard]] double spin_milliseconds() const {
     return calibrates ? calibrate.spin_milliseconds : execute.spin_milliseconds;
   }
 };
 
-int perform(runtime::MpiTransport& mpi, const Task& task) {
-  if (!task.calibrates) return execute_and_report(mpi, task.execute, task.usage_error);
-  static_cast<void>(runtime::agree(mpi, "reading options", [&] {
+int perform(Backend& backend, const Task& task) {
+  if (!task.calibrates) return execute_and_report(backend, task.execute, task.usage_error);
+  static_cast<void>(runtime::agree(backend, "reading options", [&] {
     if (!task.usage_error.empty()) throw InvalidInput(task.usage_error);
     return std::string();
   }));
 #ifdef ORCH_RUN_HAVE_CALIBRATE
-  calibrate(mpi, task.calibrate);
+  calibrate(*backend.mpi(), task.calibrate);
   return 0;
 #else
   throw runtime::AgreedError("calibrate is not in this build: it needs Eigen (libeigen3-dev)", 2);
@@ -131,23 +134,25 @@ int perform(runtime::MpiTransport& mpi, const Task& task) {
 int run_ranks(int argc, char** argv, const Task& task) {
   const double timeout = task.timeout_seconds();
   const double patience = std::max(60.0, timeout);  // a launcher may take long on a busy machine
-  set_alarm("starting MPI: not all ranks came", patience);
-  runtime::MpiTransport mpi(argc, argv,
-                            {.timeout = std::chrono::duration<double>(timeout),
-                             .spin = std::chrono::duration<double>(task.spin_milliseconds() / 1e3)});
+  set_alarm("starting: not all ranks came", patience);
+  const std::unique_ptr<Backend> backend =
+      task.uses_nccl() ? nccl_backend(argc, argv, task.execute)
+                       : mpi_backend(argc, argv,
+                                     {.timeout = std::chrono::duration<double>(timeout),
+                                      .spin = std::chrono::duration<double>(task.spin_milliseconds() / 1e3)});
   alarm(0);
-  fmt::format_to_n(prefix.data(), prefix.size() - 1, "orch-run: error: rank {}: ", mpi.rank());
+  fmt::format_to_n(prefix.data(), prefix.size() - 1, "orch-run: error: rank {}: ", backend->rank());
   const auto fail = [&](const std::string& message, int exit_code) {
     say((prefix.data() + message + "\n").c_str());
     std::signal(SIGTERM, SIG_DFL);               // all is said
     let_it_be_read(std::min(1.0, timeout / 4));  // and others who wait say it too
-    mpi.abort(exit_code);
+    backend->abort(exit_code);
   };
   int exit_code = 1;
   try {
-    exit_code = perform(mpi, task);
+    exit_code = perform(*backend, task);
   } catch (const runtime::AgreedError& error) {
-    if (mpi.rank() == 0) std::cerr << "orch-run: error: " << error.what() << std::endl;
+    if (backend->rank() == 0) std::cerr << "orch-run: error: " << error.what() << std::endl;
     exit_code = error.exit_code();
   } catch (const Error& error) {
     fail(error.what(), error.exit_code());
@@ -156,10 +161,10 @@ int run_ranks(int argc, char** argv, const Task& task) {
   } catch (const std::exception& error) {
     fail(error.what(), 1);
   }
-  set_alarm("ending MPI: not all ranks came", patience);
+  set_alarm("ending: not all ranks came", patience);
   if (exit_code != 0) {
     std::signal(SIGTERM, SIG_DFL);
-    mpi.barrier("ending");  // a launcher ends all when the first one ends: not before all is said
+    backend->barrier("ending");  // a launcher ends all when the first one ends: not before all is said
   }
   return exit_code;
 }
@@ -169,7 +174,7 @@ int run_ranks(int argc, char** argv, const Task& task) {
 int main(int argc, char** argv) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, end_by_signal);
   std::signal(SIGXFSZ, SIG_IGN);  // a full quota is an error of the write, with a message
-  CLI::App app("Executes step plans on MPI ranks: every byte checked, every phase measured", "orch-run");
+  CLI::App app("Executes step plans on ranks over MPI or NCCL: every byte checked, every phase measured", "orch-run");
   app.set_version_flag("--version", "orch-run " ORCHMLLM_VERSION);
   Task task;
   add_execute_options(app, task.execute);
@@ -186,6 +191,9 @@ int main(int argc, char** argv) {
   }
   try {
     return run_ranks(argc, argv, task);
+  } catch (const Error& error) {
+    std::cerr << "orch-run: error: " << error.what() << "\n";
+    return error.exit_code();
   } catch (const std::exception& error) {
     std::cerr << "orch-run: error: " << error.what() << "\n";
     return 1;

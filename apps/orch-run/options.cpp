@@ -15,8 +15,12 @@ void add_spin_option(CLI::App& app, double& milliseconds) {
 }  // namespace
 
 void add_execute_options(CLI::App& app, ExecuteOptions& options) {
-  app.add_option("--transport", options.transport, "What carries the bytes")
-      ->check(CLI::IsMember({"mpi"}))
+  app.add_option("--transport", options.transport, "What carries the bytes: mpi (host memory) or nccl (GPU memory)")
+      ->check(CLI::IsMember({"mpi", "nccl"}))
+      ->capture_default_str();
+  app.add_option("--nccl-channels", options.nccl_channels,
+                 "Most channels of NCCL, and with them its buffers for every peer; 0 = its choice")
+      ->check(CLI::Range(0, 64))
       ->capture_default_str();
   app.add_option("--trace", options.trace, "Trace file (.jsonl, .jsonl.gz, .jsonl.zst); required");
   app.add_option("--model", options.model, "Model file, or the name of a shipped one; required");

@@ -21,6 +21,7 @@ struct ExecuteOptions : RunOptions {
   double compute_scale = 0;           ///< share of the model's operations that are run
   double timeout_seconds = 60;
   double spin_milliseconds = 100;
+  int nccl_channels = 0;  ///< 0: as NCCL chooses
 };
 
 struct CalibrateOptions {

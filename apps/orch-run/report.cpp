@@ -224,6 +224,7 @@ Json run_json(const ExecuteOptions& options, const Run& run) {
   json["network"] = options.network;
   json["compute_scale"] = options.compute_scale;
   json["timeout_seconds"] = options.timeout_seconds;
+  if (!run.devices.empty()) json["devices"] = run.devices;
   json["node_ranks"] = Json::array();
   for (std::uint32_t node = 0; node < run.topology.nodes(); ++node)
     json["node_ranks"].push_back(run.topology.size(node));

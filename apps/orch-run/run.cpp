@@ -25,7 +25,6 @@ namespace orch::apps {
 namespace {
 
 using runtime::Direction;
-using runtime::MpiTransport;
 using runtime::Stopwatch;
 
 /// As the other programs read them, but only rank 0 warns.
@@ -85,7 +84,7 @@ std::vector<std::pair<std::string, std::string>> settings(const ExecuteOptions& 
 }
 
 /// Throws an AgreedError that names the first setting which differs, and the ranks.
-void compare_settings(MpiTransport& transport, const std::vector<std::pair<std::string, std::string>>& mine) {
+void compare_settings(Backend& transport, const std::vector<std::pair<std::string, std::string>>& mine) {
   std::string text;
   for (const auto& [name, value] : mine) text += value + "\n";
   std::vector<std::string> said = transport.all_gather("comparing settings", text);
@@ -195,8 +194,8 @@ void visit_numbers(RankStep& step, Visit&& visit) {
 }
 
 /// All ranks' steps, on all ranks.
-std::vector<std::vector<RankStep>> gather_reports(MpiTransport& transport, std::vector<RankStep> mine,
-                                                  std::size_t phases, std::size_t routes) {
+std::vector<std::vector<RankStep>> gather_reports(Backend& transport, std::vector<RankStep> mine, std::size_t phases,
+                                                  std::size_t routes) {
   Json json = Json::array();
   for (RankStep& step : mine) {
     Json numbers = Json::array();
@@ -220,8 +219,8 @@ std::vector<std::vector<RankStep>> gather_reports(MpiTransport& transport, std::
 }
 
 /// All steps of one strategy.
-Run execute(MpiTransport& transport, const ExecuteOptions& options, const std::string& strategy,
-            const RunInputs& inputs, const Topology& topology, const Fault& fault) {
+Run execute(Backend& transport, const ExecuteOptions& options, const std::string& strategy, const RunInputs& inputs,
+            const Topology& topology, const Fault& fault) {
   const std::uint32_t rank = transport.rank();
   Run run{strategy, inputs, topology, {}, {}, {}};
   for (const Encoder& encoder : inputs.model.encoders) run.phases.push_back(encoder.phase);
@@ -243,17 +242,16 @@ Run execute(MpiTransport& transport, const ExecuteOptions& options, const std::s
     return planned;
   };
 
-  runtime::PhaseLoad load;
   PlannedStep current;
   std::uint64_t step = 0;
-  FaultyTransport faulty(transport, fault);
+  FaultyTransport<Backend> faulty(transport, fault);
   runtime::ExecutorOptions executor_options{.verify = verify_mode(options.verify), .seed = options.seed};
   executor_options.begin = [](const std::string& what) { runtime::set_activity(what); };
   executor_options.compute = [&](std::size_t phase, Direction direction) {
     fault.strike("compute", rank, step);
-    load.run(current.flops[phase], options.compute_scale, direction == Direction::backward);
+    transport.compute(current.flops[phase], options.compute_scale, direction == Direction::backward);
   };
-  runtime::Executor executor(faulty, std::move(executor_options));
+  const Backend::Steps run_step = transport.steps(faulty, std::move(executor_options));
   std::vector<RankStep> mine;
   const sim::Progress progress = rank == 0 ? progress_line("running " + strategy) : sim::Progress{};
   Prefetcher<PlannedStep> plans(plan, options.steps);
@@ -270,18 +268,20 @@ Run execute(MpiTransport& transport, const ExecuteOptions& options, const std::s
     done.plan_seconds = current.seconds;
     run.plans.push_back(std::move(current.figures));
     faulty.begin_step(step);
-    done.report = executor.run(step, current.plan, current.view);
+    done.report = run_step(step, current.plan, current.view);
     if (progress) progress(static_cast<std::uint32_t>(step + 1), options.steps);
   }
   run.ranks = gather_reports(transport, std::move(mine), run.phases.size(), current.plan.routes.size());
+  for (const std::string& text : transport.all_gather("collecting devices", transport.device().dump())) {
+    if (Json device = Json::parse(text); !device.is_null()) run.devices.push_back(std::move(device));
+  }
   return run;
 }
 
 }  // namespace
 
-Topology find_topology(MpiTransport& transport, std::uint32_t ranks_per_node) {
-  const std::vector<std::string> hosts = transport.all_gather("comparing hosts", transport.host());
-  if (ranks_per_node > 0) return uniform_topology(transport.ranks(), ranks_per_node);
+Topology find_topology(const std::vector<std::string>& hosts, std::uint32_t ranks_per_node) {
+  if (ranks_per_node > 0) return uniform_topology(static_cast<std::uint32_t>(hosts.size()), ranks_per_node);
   std::vector<std::uint32_t> sizes;
   for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
     if (rank == 0 || hosts[rank] != hosts[rank - 1]) {
@@ -300,7 +300,7 @@ Topology find_topology(MpiTransport& transport, std::uint32_t ranks_per_node) {
   return topology(sizes);
 }
 
-std::vector<Run> execute(MpiTransport& transport, const ExecuteOptions& options) {
+std::vector<Run> execute(Backend& transport, const ExecuteOptions& options) {
   RunInputs inputs;
   Fault fault;
   runtime::set_activity("reading inputs");
@@ -310,7 +310,8 @@ std::vector<Run> execute(MpiTransport& transport, const ExecuteOptions& options)
     return std::string();
   }));
   compare_settings(transport, settings(options, inputs));
-  const Topology topology = find_topology(transport, options.ranks_per_node);
+  const Topology topology =
+      find_topology(transport.all_gather("comparing hosts", transport.host()), options.ranks_per_node);
   std::vector<Run> runs;
   for (const std::string& strategy : options.strategies) {
     runs.push_back(execute(transport, options, strategy, inputs, topology, fault));

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "backend.hpp"
 #include "options.hpp"
 #include "orchmllm/placement/topology.hpp"
 #include "orchmllm/runtime/executor.hpp"
@@ -49,13 +50,15 @@ struct Run {
   std::vector<std::string> phases;
   std::vector<PlanFigures> plans;            ///< by step
   std::vector<std::vector<RankStep>> ranks;  ///< rank → step
+  std::vector<Json> devices;                 ///< of ranks that have one of their own
 };
 
-/// Nodes of consecutive ranks: as told, or as hosts have them. Throws AgreedError where ranks of a host are apart.
-[[nodiscard]] Topology find_topology(runtime::MpiTransport& transport, std::uint32_t ranks_per_node);
+/// Nodes of consecutive ranks: as told, or as the ranks' hosts have them. Throws AgreedError where ranks of a host are
+/// apart.
+[[nodiscard]] Topology find_topology(const std::vector<std::string>& hosts, std::uint32_t ranks_per_node);
 
 /// A run for each strategy. Every rank returns the same, but for predictions, which rank 0 has. Throws AgreedError if
 /// ranks differ or one cannot read its inputs, TransportError.
-[[nodiscard]] std::vector<Run> execute(runtime::MpiTransport& transport, const ExecuteOptions& options);
+[[nodiscard]] std::vector<Run> execute(Backend& transport, const ExecuteOptions& options);
 
 }  // namespace orch::apps

@@ -111,12 +111,14 @@ static_assert(static_cast<long long>(heads) * positions * head_width <= static_c
 GpuProducts::GpuProducts(device::Queue& queue) : state_(std::make_unique<State>(queue)) {}
 GpuProducts::~GpuProducts() = default;
 
-void GpuProducts::run(const PhaseFlops& work, double factor) {
-  for (auto left = std::llround(work.products * factor / (2.0 * width * width)); left > 0; left -= rows) {
+void GpuProducts::run(const PhaseFlops& flops, double scale, bool backward) {
+  const double products = flops.products * scale * (backward ? 2 : 1);
+  const double attention = flops.attention * scale * (backward ? 2.5 : 1);
+  for (auto left = std::llround(products / (2.0 * width * width)); left > 0; left -= rows) {
     state_->multiply(static_cast<int>(std::min<long long>(left, rows)));
   }
   constexpr long long batch = static_cast<long long>(heads) * positions;
-  for (auto left = std::llround(work.attention * factor / (4.0 * positions * head_width)); left > 0;) {
+  for (auto left = std::llround(attention / (4.0 * positions * head_width)); left > 0;) {
     if (left >= positions) {
       const long long now = std::min(left, batch) / positions;
       state_->attend(positions, static_cast<int>(now));

@@ -64,6 +64,7 @@ struct State {
   std::uint64_t ids = 0;
   std::map<void*, std::pair<std::uintptr_t, std::size_t>> registered;  ///< handle → memory
   std::uint64_t handles = 0;
+  std::vector<std::unique_ptr<ncclComm>> comms;  ///< also those that ended: streams may know of them
 };
 
 State& state() {
@@ -201,7 +202,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   if (!world) world = std::make_shared<World>();
   world->ranks = ranks;
   if (!world->joined.insert(rank).second) violate("rank " + std::to_string(rank) + " joins twice");
-  auto* made = new ncclComm();
+  ncclComm* made = state().comms.emplace_back(std::make_unique<ncclComm>()).get();
   made->world = world;
   made->rank = rank;
   made->ranks = ranks;
@@ -293,7 +294,6 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   return ncclInProgress;
 }
 
-// Communicators stay: a stream may still know of them.
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   const std::scoped_lock lock(gpu::mutex());
   if (!comm->finalised || comm->in_progress > 0) violate(of_rank(comm) + "destroyed before its end");

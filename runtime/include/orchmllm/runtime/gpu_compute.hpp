@@ -23,8 +23,9 @@ class GpuProducts {
   GpuProducts& operator=(const GpuProducts&) = delete;
   ~GpuProducts();
 
-  /// Runs `factor` times these operations, and waits for them.
-  void run(const PhaseFlops& work, double factor);
+  /// Runs a share of a phase's forward operations, and waits for them; backward twice as many in products, and 5/2 of
+  /// attention's, as gradients take.
+  void run(const PhaseFlops& flops, double scale, bool backward);
 
  private:
   struct State;
