@@ -34,7 +34,7 @@ struct Fault {
 };
 
 /// A transport that lets the fault happen in its exchanges. The inner one flips a bit of its memory.
-template <runtime::Transport T>
+template <class T>
 class FaultyTransport {
  public:
   FaultyTransport(T& inner, const Fault& fault) : inner_(inner), fault_(fault) {}

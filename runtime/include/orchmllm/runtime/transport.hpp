@@ -36,7 +36,7 @@ struct ReceiveRun {
 };
 
 template <class T>
-concept Transport = requires(T transport, const std::string& what, const std::string& mine,
+concept Transport = requires(T& transport, const std::string& what, const std::string& mine,
                              std::span<const SendRun> sends, std::span<const ReceiveRun> receives, int exit_code) {
   { transport.rank() } -> std::same_as<std::uint32_t>;
   { transport.ranks() } -> std::same_as<std::uint32_t>;
