@@ -222,7 +222,7 @@ std::vector<std::vector<RankStep>> gather_reports(Backend& transport, std::vecto
 Run execute(Backend& transport, const ExecuteOptions& options, const std::string& strategy, const RunInputs& inputs,
             const Topology& topology, const Fault& fault) {
   const std::uint32_t rank = transport.rank();
-  Run run{strategy, inputs, topology, {}, {}, {}};
+  Run run{strategy, inputs, topology, {}, {}, {}, {}};
   for (const Encoder& encoder : inputs.model.encoders) run.phases.push_back(encoder.phase);
   run.phases.emplace_back(llm_phase);
 
