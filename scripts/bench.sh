@@ -1,14 +1,20 @@
 #!/usr/bin/env bash
-# Runs the benchmarks and writes bench/results:  scripts/bench.sh [balance|fluid|microbatch|movement|placement|sim|split|step|trace|method|solvers|validation|claims ...]
+# Runs the benchmarks and writes bench/results:  scripts/bench.sh [balance|fluid|microbatch|movement|placement|sim|split|step|trace|method|solvers|validation|claims|runtime ...]
 # Medians of repetitions; ratios are computed between benchmarks of one run (scripts/bench_report.py).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=("$@")
-[ ${#what[@]} -gt 0 ] || what=(balance fluid microbatch movement placement sim split step trace method solvers validation claims)
+[ ${#what[@]} -gt 0 ] || what=(balance fluid microbatch movement placement sim split step trace method solvers validation claims runtime)
 scripts/build.sh bench >/dev/null
 for name in "${what[@]}"; do
   if [ "$name" = solvers ]; then
     build/bench/bin/solver_table "${ORCHMLLM_SHARED:-../shared}/traces" >bench/results/solvers.json
+  elif [ "$name" = runtime ]; then
+    for ranks in 2 4 8; do
+      mpirun --allow-run-as-root --oversubscribe -np "$ranks" build/bench/bin/bench_runtime >build/bench/runtime-"$ranks".json
+    done
+    python3 -c 'import json, sys; json.dump(sum((json.load(open(f)) for f in sys.argv[1:]), []), sys.stdout, indent=1)' \
+      build/bench/runtime-{2,4,8}.json >bench/results/runtime.json
   elif [ "$name" = method ]; then
     for ranks in 64 320 2560; do
       build/bench/bin/orch plan --trace traces/omni-demo.jsonl.gz --model mllm-84b --cluster h100-8x400g --gpus "$ranks" \

@@ -10,7 +10,7 @@ scan=(libarchive-dev libavformat-dev libexif-dev libjpeg-dev libpng-dev libstb-d
 # clang++ builds the tests: with sanitizers it takes a quarter of g++'s time.
 test=("${demo[@]}" "${scan[@]}" clang doctest-dev ffmpeg libclang-rt-dev libeigen3-dev liblpsolve55-dev libopenmpi-dev
       librapidcheck-dev libsqlite3-dev libyaml-cpp-dev lp-solve openmpi-bin python3 python3-jsonschema python3-pil zstd)
-bench=("${demo[@]}" libbenchmark-dev libboost-graph-dev liblpsolve55-dev lp-solve)
+bench=("${demo[@]}" libbenchmark-dev libboost-graph-dev liblpsolve55-dev libopenmpi-dev lp-solve openmpi-bin)
 ci=("${test[@]}" "${bench[@]}" clang-format git)
 
 case "${1:-}" in

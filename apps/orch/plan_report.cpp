@@ -86,8 +86,8 @@ std::uint32_t most_peers(std::span<const LinkTraffic> ranks) {
 /// One exchange both ways of scheduling it.
 Json route_json(const StepPlan& plan, const Route& route, const LinkRates& rates) {
   const HierarchicalExchange stages = route.stages ? *route.stages : hierarchical(route.exchange, plan.topology);
-  const std::vector<LinkTraffic> direct = link_traffic(route.exchange, plan.topology);
-  const auto staged = link_traffic(stages, plan.topology);
+  const std::vector<LinkTraffic> direct = link_traffic(route.exchange, plan.topology, rates);
+  const auto staged = link_traffic(stages, plan.topology, rates);
   const std::vector<std::uint64_t> staging = staging_bytes(stages);
   const Traffic moved = traffic(route.exchange, plan.topology);
   const Traffic node_first = traffic(stages, plan.topology);
@@ -212,8 +212,8 @@ Json mode_json(const PlanRun& run) {
       all += static_cast<double>(bytes.local_bytes + bytes.moved_bytes());
       if (route.is_input()) continue;
       outputs += static_cast<double>(bytes.inter_node_bytes);
-      const std::vector<LinkTraffic> direct = link_traffic(route.exchange, plan.topology);
-      const auto staged = link_traffic(hierarchical(route.exchange, plan.topology), plan.topology);
+      const std::vector<LinkTraffic> direct = link_traffic(route.exchange, plan.topology, rates);
+      const auto staged = link_traffic(hierarchical(route.exchange, plan.topology), plan.topology, rates);
       direct_seconds += seconds(direct, rates);
       staged_seconds += seconds(staged, rates);
       direct_peers = std::max(direct_peers, most_peers(direct));

@@ -150,6 +150,7 @@ void read_links(TomlSection links, Links& l, std::uint32_t gpus_per_node) {
   l.nvlink_bandwidth = giga * links.number("nvlink_gbytes", 1e-9, any);
   l.nvlink_all_reduce_bandwidth = giga * links.number("nvlink_all_reduce_gbytes", 0, any, 0);
   l.nic_bandwidth = giga * links.number("nic_gbytes", 1e-9, any);
+  if (links.has("nics_per_node")) l.nics_per_node = links.integer32("nics_per_node", 1, gpus_per_node);
   if (links.has("nvlink_message_bytes"))
     l.nvlink_size_share = read_curve(links, "nvlink_message_bytes", "nvlink_share", 1);
   if (links.has("nic_message_bytes")) l.nic_size_share = read_curve(links, "nic_message_bytes", "nic_share", 1);

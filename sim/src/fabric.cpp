@@ -5,17 +5,19 @@
 
 namespace orch::sim {
 
-Fabric::Fabric(const Links& links, const Topology& topology) : topology_(topology) {
+Fabric::Fabric(const Links& links, const LinkRates& rates, const Topology& topology)
+    : topology_(topology), ports_per_node_(rates.ports_per_node) {
   for (std::uint32_t rank = 0; rank < topology.ranks(); ++rank) {
-    bandwidth_.insert(bandwidth_.end(), 2, links.nvlink_bandwidth);
-    bandwidth_.insert(bandwidth_.end(), 2, links.nic_bandwidth);
+    for (const double bandwidth : rates.bandwidth) bandwidth_.insert(bandwidth_.end(), 2, bandwidth);
   }
   if (!(links.oversubscription > 1)) return;
   std::vector<std::uint32_t> attached(std::size_t{topology.leaves()} * topology.rails, 0);
-  for (std::uint32_t rank = 0; rank < topology.ranks(); ++rank) ++attached[leaf(rank)];
+  for (std::uint32_t rank = 0; rank < topology.ranks(); ++rank) {
+    if (port(rank) == rank) ++attached[leaf(rank)];
+  }
   for (const std::uint32_t nics : attached) {
     // A leaf without NICs has no traffic; its links are there so that leaves can be counted.
-    const double bandwidth = std::max(nics, 1U) * links.nic_bandwidth / links.oversubscription;
+    const double bandwidth = std::max(nics, 1U) * rates.bandwidth[1] / links.oversubscription;
     bandwidth_.insert(bandwidth_.end(), 2, bandwidth);
   }
 }

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "orchmllm/sim/collectives.hpp"
 #include "orchmllm/sim/fabric.hpp"
 #include "orchmllm/sim/fluid_exchange.hpp"
+#include "route_stages.hpp"
 #include "step_graph.hpp"
 
 namespace orch::sim {
@@ -112,10 +112,7 @@ class DataParallelStep {
 
   /// Instances as the fabric's ranks: the links of all GPUs of one stand together.
   static Fabric make_fabric(const Exchanges& exchanges, const Cluster& cluster, const Parallelism& parallelism) {
-    Links links = cluster.links;
-    links.nvlink_bandwidth *= parallelism.stage_gpus();
-    links.nic_bandwidth *= parallelism.stage_gpus();
-    return {links, exchanges.topology};
+    return {cluster.links, cluster.exchange_rates(parallelism.stage_gpus()), exchanges.topology};
   }
 
   void make_groups() {
@@ -258,24 +255,6 @@ class DataParallelStep {
     reduced_ = std::move(before);
   }
 
-  [[nodiscard]] static Route way_back(const Route& route) {
-    if (route.stages) return {route.from, route.to, {}, inverse(*route.stages)};
-    return {route.from, route.to, inverse(route.exchange), {}};
-  }
-
-  /// The all-to-alls that a route consists of, stage after stage; those of a stage run together.
-  [[nodiscard]] static std::vector<std::vector<const ExchangePlan*>> stages(const Route& route) {
-    if (!route.stages) return {{&route.exchange}};
-    return {{&route.stages->inside, &route.stages->gather}, {&route.stages->between}, {&route.stages->scatter}};
-  }
-
-  /// What a stage puts on every lane's links.
-  [[nodiscard]] std::vector<LinkTraffic> stage_traffic(const std::vector<const ExchangePlan*>& plans) const {
-    std::vector<LinkTraffic> traffic;
-    for (const ExchangePlan* plan : plans) add_link_traffic(*plan, topology_, traffic);
-    return traffic;
-  }
-
   /// One stage of an exchange: tasks of every lane, all after `barrier`.
   LaneTasks add_stage(const std::vector<const ExchangePlan*>& plans, TaskId barrier, Activity activity,
                       std::uint32_t phase) {
@@ -290,7 +269,7 @@ class DataParallelStep {
   LaneTasks add_transfers(const std::vector<const ExchangePlan*>& plans, TaskId barrier, Activity activity,
                           std::uint32_t phase) {
     LaneTasks tasks(lanes_);
-    const std::vector<LinkTraffic> traffic = stage_traffic(plans);
+    const std::vector<LinkTraffic> traffic = stage_traffic(plans, topology_, rates_);
     for (std::uint32_t lane = 0; lane < traffic.size(); ++lane) {
       for (const Link link : {Link::intra_node, Link::inter_node}) {
         const double seconds = traffic[lane].seconds(link, rates_);
@@ -308,11 +287,7 @@ class DataParallelStep {
   LaneTasks add_messages(const std::vector<const ExchangePlan*>& plans, TaskId barrier, Activity activity,
                          std::uint32_t phase) {
     LaneTasks tasks(lanes_);
-    std::vector<Message> all;
-    for (const ExchangePlan* plan : plans) {
-      const std::vector<Message> some = messages(*plan);
-      std::copy_if(some.begin(), some.end(), std::back_inserter(all), travels);
-    }
+    const std::vector<Message> all = stage_messages(plans);
     const std::vector<Nanoseconds> setup = setup_times(all, topology_, rates_);
     const Nanoseconds linger = linger_time(all, *fabric_, exchange_tolerance);
     for (std::size_t m = 0; m < all.size(); ++m) {
@@ -357,7 +332,7 @@ class DataParallelStep {
       exchange.tasks.push_back(task);
     } else {
       TaskId barrier = begin;
-      for (const std::vector<const ExchangePlan*>& plans : stages(route)) {
+      for (const std::vector<const ExchangePlan*>& plans : route_stages(route)) {
         if (barrier == no_task) {
           barrier = graph_.add_barrier();
           for (const TaskId task : exchange.tasks) graph_.depend(task, barrier);
@@ -382,7 +357,7 @@ class DataParallelStep {
         (void)add_all_gather(route.exchange, Activity::input, route.to);
         continue;
       }
-      for (const std::vector<const ExchangePlan*>& plans : stages(route)) {
+      for (const std::vector<const ExchangePlan*>& plans : route_stages(route)) {
         (void)add_stage(plans, no_task, Activity::input, route.to);
       }
     }
@@ -453,8 +428,8 @@ class DataParallelStep {
                                    static_cast<double>(plan.payload[f].field.element_bytes);
         }
       }
-      for (const std::vector<const ExchangePlan*>& plans : stages(route)) {
-        const std::vector<LinkTraffic> traffic = stage_traffic(plans);
+      for (const std::vector<const ExchangePlan*>& plans : route_stages(route)) {
+        const std::vector<LinkTraffic> traffic = stage_traffic(plans, topology_, rates_);
         for (std::uint32_t lane = 0; lane < lanes_; ++lane) {
           buffers.peers[lane] += traffic[lane].peers[0] + traffic[lane].peers[1];
         }

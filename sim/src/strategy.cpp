@@ -17,11 +17,14 @@ const std::vector<Strategy>& strategies() {
     };
     const StepOptions home = options(Balancer::home, Balancer::home);
     const StepOptions published = options(Balancer::lpt, Balancer::lpt);
+    StepOptions unplaced = published;
+    unplaced.placer = {};
     return std::vector<Strategy>{
         {.name = "none", .options = home},
         {.name = "pre-balance", .options = home, .sorted_batches = true},
         {.name = "llm-only", .options = options(Balancer::home, Balancer::lpt)},
         {.name = "megatron", .options = home, .pipelined = true},
+        {.name = "lpt", .options = unplaced},
         {.name = "orchmllm", .options = published},
         {.name = "orchmllm-allgather", .options = published, .exchange = ExchangeMethod::all_gather},
         {.name = "movement", .options = options(Balancer::movement, Balancer::movement)},

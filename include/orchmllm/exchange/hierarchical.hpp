@@ -127,6 +127,15 @@ template <class TakesPart>
   return stages;
 }
 
+/// What ranks wait for, ports shared.
+[[nodiscard]] inline std::array<std::vector<LinkTraffic>, 3> link_traffic(const HierarchicalExchange& exchange,
+                                                                          const Topology& topology,
+                                                                          const LinkRates& rates) {
+  std::array<std::vector<LinkTraffic>, 3> stages = link_traffic(exchange, topology);
+  for (std::vector<LinkTraffic>& stage : stages) share_ports(stage, topology, rates);
+  return stages;
+}
+
 /// Stage after stage, in whole nanoseconds.
 [[nodiscard]] inline std::uint64_t nanoseconds(const std::array<std::vector<LinkTraffic>, 3>& stages,
                                                const LinkRates& rates) {

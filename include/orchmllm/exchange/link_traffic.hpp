@@ -1,7 +1,8 @@
 // What an exchange puts on links, and how long that takes.
 //
 // A rank has a link into its node (NVLink) and one out of it (its network port); both carry both directions at once.
-// An exchange lasts as long as its busiest link: a base time, a time for each peer that the rank sends to, and the
+// Where a node has fewer ports than ranks, rank i of a node uses port i mod ports, and what its ranks put on it adds
+// up. An exchange lasts as long as its busiest link: a base time, a time for each peer that the rank sends to, and the
 // larger of what it sends and receives over the achieved bandwidth. Local copies are not counted: memory is a hundred
 // times as fast as a network port. One transfer is one message, whatever fields it carries.
 // Units: bytes, seconds. Complexity: O(transfers). Throws Overflow.
@@ -27,6 +28,7 @@ struct LinkRates {
   std::array<double, 2> bandwidth{};  ///< bytes/s, by Link
   double base_seconds = 0;            ///< of any exchange
   double peer_seconds = 0;            ///< for each peer that a rank sends to
+  std::uint32_t ports_per_node = 0;   ///< network ports that a node's ranks share; 0: every rank has its own
 };
 
 /// What one rank sends and receives in an exchange, by Link.
@@ -67,6 +69,33 @@ inline void add_link_traffic(const ExchangePlan& plan, const Topology& topology,
   return ranks;
 }
 
+/// The first of the ranks that share a rank's network port.
+[[nodiscard]] inline std::uint32_t port_rank(std::uint32_t rank, const Topology& topology,
+                                             std::uint32_t ports_per_node) {
+  return ports_per_node == 0
+             ? rank
+             : topology.first_rank[topology.node_of[rank]] + topology.local_index(rank) % ports_per_node;
+}
+
+/// Every rank of a shared port waits for all that the port carries: its bytes of all ranks, the most peers of any.
+inline void share_ports(std::vector<LinkTraffic>& ranks, const Topology& topology, const LinkRates& rates) {
+  if (rates.ports_per_node == 0) return;
+  constexpr auto outside = static_cast<std::size_t>(Link::inter_node);
+  std::vector<LinkTraffic> ports(ranks.size());
+  for (std::uint32_t rank = 0; rank < ranks.size(); ++rank) {
+    LinkTraffic& port = ports[port_rank(rank, topology, rates.ports_per_node)];
+    port.sent[outside] = checked_add(port.sent[outside], ranks[rank].sent[outside]);
+    port.received[outside] = checked_add(port.received[outside], ranks[rank].received[outside]);
+    port.peers[outside] = std::max(port.peers[outside], ranks[rank].peers[outside]);
+  }
+  for (std::uint32_t rank = 0; rank < ranks.size(); ++rank) {
+    const LinkTraffic& port = ports[port_rank(rank, topology, rates.ports_per_node)];
+    ranks[rank].sent[outside] = port.sent[outside];
+    ranks[rank].received[outside] = port.received[outside];
+    ranks[rank].peers[outside] = port.peers[outside];
+  }
+}
+
 /// The same in whole nanoseconds, term by term: what decisions are made by, so that no compiler's rounding matters.
 [[nodiscard]] inline std::uint64_t nanoseconds(const LinkTraffic& rank, Link link, const LinkRates& rates) {
   const auto l = static_cast<std::size_t>(link);
@@ -92,6 +121,14 @@ inline void add_link_traffic(const ExchangePlan& plan, const Topology& topology,
     longest = std::max({longest, rank.seconds(Link::intra_node, rates), rank.seconds(Link::inter_node, rates)});
   }
   return longest;
+}
+
+/// What ranks wait for: their links' traffic, ports shared.
+[[nodiscard]] inline std::vector<LinkTraffic> link_traffic(const ExchangePlan& plan, const Topology& topology,
+                                                           const LinkRates& rates) {
+  std::vector<LinkTraffic> ranks = link_traffic(plan, topology);
+  share_ports(ranks, topology, rates);
+  return ranks;
 }
 
 /// An exchange in sum, by the links that carry it.

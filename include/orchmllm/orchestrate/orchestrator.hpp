@@ -390,8 +390,8 @@ class StepPlanner {
   }
 
   [[nodiscard]] bool sooner(const HierarchicalExchange& stages, const ExchangePlan& direct) const {
-    return nanoseconds(link_traffic(stages, plan_.topology), options_.rates) <
-           nanoseconds(link_traffic(direct, plan_.topology), options_.rates);
+    return nanoseconds(link_traffic(stages, plan_.topology, options_.rates), options_.rates) <
+           nanoseconds(link_traffic(direct, plan_.topology, options_.rates), options_.rates);
   }
 
   void count_losses() {

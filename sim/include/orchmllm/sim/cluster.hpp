@@ -64,12 +64,13 @@ struct Gpu {
   }
 };
 
-/// Bytes/s per GPU and direction.
+/// Bytes/s per GPU and direction; of NICs that several GPUs share, per NIC.
 struct Links {
   double nvlink_bandwidth = 0;
   double nvlink_all_reduce_bandwidth = 0;  ///< of an all-reduce over a whole node, 2 (n − 1)/n · bytes / seconds
   double nic_bandwidth = 0;
-  Curve nvlink_size_share;  ///< bytes of a message → share of the bandwidth; empty: 1
+  std::uint32_t nics_per_node = 0;  ///< GPU i uses NIC i mod so many; 0: every GPU has its own
+  Curve nvlink_size_share;          ///< bytes of a message → share of the bandwidth; empty: 1
   Curve nic_size_share;
   double collective_base_seconds = 0;
   double nvlink_hop_seconds = 0;
@@ -127,9 +128,14 @@ struct Cluster {
   }
   /// Of one instance that spans `gpus` GPUs: they send and receive together.
   [[nodiscard]] LinkRates exchange_rates(std::uint32_t gpus = 1) const {
-    return {{links.nvlink_bandwidth * gpus, links.nic_bandwidth * gpus},
-            links.exchange_base_seconds,
-            links.exchange_peer_seconds};
+    LinkRates rates{{links.nvlink_bandwidth * gpus, links.nic_bandwidth * gpus},
+                    links.exchange_base_seconds,
+                    links.exchange_peer_seconds};
+    if (links.nics_per_node == 0) return rates;
+    const std::uint32_t per_node = std::max(1U, gpus_per_node / gpus);
+    rates.ports_per_node = std::min(links.nics_per_node, per_node);
+    rates.bandwidth[1] = links.nic_bandwidth * links.nics_per_node / rates.ports_per_node;
+    return rates;
   }
 };
 

@@ -26,11 +26,16 @@ namespace orch::sim {
   return (inside ? links.nvlink_bandwidth : links.nic_bandwidth) * (share.x.empty() ? 1 : share.at(bytes));
 }
 
+/// NICs that a group's GPUs of one node have together.
+[[nodiscard]] inline double node_nics(Group group, const Links& links) {
+  return links.nics_per_node == 0 ? group.per_node : std::min(group.per_node, links.nics_per_node);
+}
+
 /// Bytes/s of a ring through all members of a group, for messages of `bytes`.
 [[nodiscard]] inline double ring_bandwidth(Group group, double bytes, const Links& links) {
   const double inside = link_bandwidth(Link::intra_node, bytes, links);
   if (group.nodes() == 1) return inside;
-  const double between = group.per_node * link_bandwidth(Link::inter_node, bytes, links);
+  const double between = node_nics(group, links) * link_bandwidth(Link::inter_node, bytes, links);
   return group.per_node > 1 ? std::min(inside, between) : between;
 }
 
@@ -72,7 +77,8 @@ namespace orch::sim {
   if (group.members <= 1 || bytes <= 0) return 0;
   const double message = bytes / group.members;
   const double inside = message * (group.per_node - 1) / link_bandwidth(Link::intra_node, message, links);
-  const double between = message * (group.members - group.per_node) / link_bandwidth(Link::inter_node, message, links);
+  const double between = message * (group.members - group.per_node) * group.per_node / node_nics(group, links) /
+                         link_bandwidth(Link::inter_node, message, links);
   return links.exchange_base_seconds + (group.members - 1) * links.exchange_peer_seconds + std::max(inside, between);
 }
 

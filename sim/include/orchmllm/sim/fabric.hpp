@@ -1,12 +1,13 @@
 // The links of a cluster's network and the ways over them: GPUs in nodes, nodes under leaf switches, leaves under a
 // spine.
 //
-// Every rank has a port of its node's NVSwitch and a NIC, each with a link out and a link in. NIC i of a node is
-// attached to leaf switch (i mod rails) of the node's group of `nodes_per_leaf` nodes: rails = 1 puts all NICs of a
-// node on one leaf, one rail a GPU is the rail-optimised fabric. A leaf has links up to the spine and down from it,
-// each with the bandwidth of the attached NICs over the oversubscription; without oversubscription these can never be
-// the narrowest links of any traffic, and are left out. The spine itself is non-blocking, and messages spread evenly
-// over it. Units: bytes/s. Complexity: O(ranks) to build, O(1) for a path, O(n log n) for a ring of n.
+// Every rank has a port of its node's NVSwitch and a NIC, each with a link out and a link in; where a node has fewer
+// NICs than ranks, several ranks' ways lead over one. NIC i of a node is attached to leaf switch (i mod rails) of the
+// node's group of `nodes_per_leaf` nodes: rails = 1 puts all NICs of a node on one leaf, one rail a GPU is the
+// rail-optimised fabric. A leaf has links up to the spine and down from it, each with the bandwidth of the attached
+// NICs over the oversubscription; without oversubscription these can never be the narrowest links of any traffic, and
+// are left out. The spine itself is non-blocking, and messages spread evenly over it. Units: bytes/s. Complexity:
+// O(ranks) to build, O(1) for a path, O(n log n) for a ring of n.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -23,7 +24,11 @@ namespace orch::sim {
 
 class Fabric {
  public:
-  Fabric(const Links& links, const Topology& topology);
+  /// `rates` of the topology's ranks.
+  Fabric(const Links& links, const LinkRates& rates, const Topology& topology);
+  /// Ranks are GPUs.
+  Fabric(const Links& links, const Topology& topology)
+      : Fabric(links, {{links.nvlink_bandwidth, links.nic_bandwidth}, 0, 0, links.nics_per_node}, topology) {}
 
   [[nodiscard]] const Topology& topology() const { return topology_; }
   /// link → bytes/s.
@@ -32,8 +37,8 @@ class Fabric {
 
   [[nodiscard]] LinkId nvlink_out(std::uint32_t rank) const { return 4 * rank; }
   [[nodiscard]] LinkId nvlink_in(std::uint32_t rank) const { return 4 * rank + 1; }
-  [[nodiscard]] LinkId nic_out(std::uint32_t rank) const { return 4 * rank + 2; }
-  [[nodiscard]] LinkId nic_in(std::uint32_t rank) const { return 4 * rank + 3; }
+  [[nodiscard]] LinkId nic_out(std::uint32_t rank) const { return 4 * port(rank) + 2; }
+  [[nodiscard]] LinkId nic_in(std::uint32_t rank) const { return 4 * port(rank) + 3; }
   /// The leaf switch of the rank's NIC, counted from 0.
   [[nodiscard]] std::uint32_t leaf(std::uint32_t rank) const {
     return topology_.leaf(topology_.node_of[rank]) * topology_.rails + topology_.rail(rank);
@@ -51,7 +56,11 @@ class Fabric {
   [[nodiscard]] std::vector<LinkUse> ring(std::span<const std::uint32_t> ranks) const;
 
  private:
+  /// The first rank of those that share the rank's NIC.
+  [[nodiscard]] std::uint32_t port(std::uint32_t rank) const { return port_rank(rank, topology_, ports_per_node_); }
+
   Topology topology_;
+  std::uint32_t ports_per_node_ = 0;
   std::vector<double> bandwidth_;
 };
 

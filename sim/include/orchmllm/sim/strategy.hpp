@@ -4,6 +4,7 @@
 //   pre-balance         batches are drawn from samples sorted by LLM tokens, and dealt out evenly; nothing moves after
 //   llm-only            the LLM phase is balanced, encoders are not (what balancing before sampling can reach)
 //   megatron            tensor and pipeline parallel, encoders on the first stage, nothing balanced
+//   lpt                 every phase is balanced by LPT; batches stay on the ranks that the solver numbered (ablation)
 //   orchmllm            every phase is balanced by LPT, batches are placed node by node, encoder outputs go straight to
 //                       the LLM's layout (the published method)
 //   orchmllm-allgather  the same, but every rank gets all outputs (its ablation)

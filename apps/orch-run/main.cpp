@@ -1,0 +1,201 @@
+// orch-run: executes step plans on ranks over MPI or NCCL, checks every byte, measures.
+// Exit codes: 0 done, 2 bad usage or input, or ranks that differ in it, 3 infeasible, 1 anything else.
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include "orchmllm/io/atomic_file.hpp"
+#include "orchmllm/runtime/activity.hpp"
+#include "orchmllm/runtime/agreement.hpp"
+#include "orchmllm/version.hpp"
+#ifdef ORCH_RUN_HAVE_CALIBRATE
+#include "calibrate.hpp"
+#endif
+#include "report.hpp"
+#include "run.hpp"
+
+namespace {
+
+using namespace orch;
+using namespace orch::apps;
+
+/// "orch-run: error: rank 3: ", where a signal handler can read it.
+std::array<char, 64> prefix{"orch-run: error: "};
+
+void say(const char* text) noexcept {
+  if (write(STDERR_FILENO, text, std::strlen(text)) < 0) return;
+}
+
+void say_activity(const char* reason) noexcept {
+  std::array<char, 512> line{};
+  for (const char* part : {static_cast<const char*>(prefix.data()), reason, runtime::activity(), "\n"}) {
+    std::strncat(line.data(), part, line.size() - std::strlen(line.data()) - 1);
+  }
+  say(line.data());
+}
+
+/// Launchers forward what ranks say, and drop what they have not read when the job ends.
+void let_it_be_read(double seconds) noexcept {
+  timespec time{static_cast<time_t>(seconds), static_cast<long>(1e9 * (seconds - std::floor(seconds)))};
+  nanosleep(&time, nullptr);
+}
+
+/// Says where the rank was, leaves no file half written, and ends as the signal would have ended the program.
+void end_by_signal(int signal) {
+  say_activity(signal == SIGINT ? "interrupted in " : "told to end in ");
+  io::remove_pending_files();
+  let_it_be_read(0.3);
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
+/// MPI offers no time-out of its own for its beginning and end.
+void end_by_alarm(int) {
+  say_activity("time-out: ");
+  let_it_be_read(0.3);
+  _exit(1);
+}
+
+/// Ends the process if what follows takes longer; alarm(0) lifts it.
+void set_alarm(const char* activity, double seconds) {
+  runtime::set_activity(activity);
+  std::signal(SIGALRM, end_by_alarm);
+  alarm(static_cast<unsigned>(std::ceil(seconds)));
+}
+
+int execute_and_report(Backend& mpi, const ExecuteOptions& given, const std::string& usage_error) {
+  ExecuteOptions options = given;
+  options.ranks = mpi.ranks();
+  static_cast<void>(runtime::agree(mpi, "reading options", [&] {
+    if (!usage_error.empty()) throw InvalidInput(usage_error);
+    require_distinct({options.trace, options.model, options.cluster}, {options.json});
+    return std::string();
+  }));
+  const std::vector<Run> runs = execute(mpi, options);
+  static_cast<void>(runtime::agree(mpi, "writing the result", [&] {
+    if (mpi.rank() == 0 && !options.json.empty()) write_json(report_json(options, runs), options.json);
+    return std::string();
+  }));
+  std::uint64_t wrong = 0;
+  for (const Run& run : runs) wrong += mismatches(run);
+  if (mpi.rank() == 0) {
+    if (options.json != "-") print_report(options, runs);
+    for (const Run& run : runs) {
+      for (const std::string& example : mismatch_examples(run)) std::cerr << "orch-run: error: " << example << "\n";
+    }
+    if (wrong > 0) std::cerr << fmt::format("orch-run: error: {} elements are not what they should be\n", wrong);
+    if (std::fflush(stdout) != 0) throw Error("standard output: cannot be written", 1);
+  }
+  return wrong == 0 ? 0 : 1;
+}
+
+/// What the command line asks for.
+struct Task {
+  ExecuteOptions execute;
+  CalibrateOptions calibrate;
+  bool calibrates = false;
+  std::string usage_error;
+
+  [[nodiscard]] double timeout_seconds() const {
+    return calibrates ? calibrate.timeout_seconds : execute.timeout_seconds;
+  }
+  /// A usage error is told once, over MPI.
+  [[nodiscard]] bool uses_nccl() const { return !calibrates && usage_error.empty() && execute.transport == "nccl"; }
+  [[nodiscard]] double spin_milliseconds() const {
+    return calibrates ? calibrate.spin_milliseconds : execute.spin_milliseconds;
+  }
+};
+
+int perform(Backend& backend, const Task& task) {
+  if (!task.calibrates) return execute_and_report(backend, task.execute, task.usage_error);
+  static_cast<void>(runtime::agree(backend, "reading options", [&] {
+    if (!task.usage_error.empty()) throw InvalidInput(task.usage_error);
+    return std::string();
+  }));
+#ifdef ORCH_RUN_HAVE_CALIBRATE
+  calibrate(*backend.mpi(), task.calibrate);
+  return 0;
+#else
+  throw runtime::AgreedError("calibrate is not in this build: it needs Eigen (libeigen3-dev)", 2);
+#endif
+}
+
+int run_ranks(int argc, char** argv, const Task& task) {
+  const double timeout = task.timeout_seconds();
+  const double patience = std::max(60.0, timeout);  // a launcher may take long on a busy machine
+  set_alarm("starting: not all ranks came", patience);
+  const std::unique_ptr<Backend> backend =
+      task.uses_nccl() ? nccl_backend(argc, argv, task.execute)
+                       : mpi_backend(argc, argv,
+                                     {.timeout = std::chrono::duration<double>(timeout),
+                                      .spin = std::chrono::duration<double>(task.spin_milliseconds() / 1e3)});
+  alarm(0);
+  fmt::format_to_n(prefix.data(), prefix.size() - 1, "orch-run: error: rank {}: ", backend->rank());
+  const auto fail = [&](const std::string& message, int exit_code) {
+    say((prefix.data() + message + "\n").c_str());
+    std::signal(SIGTERM, SIG_DFL);               // all is said
+    let_it_be_read(std::min(1.0, timeout / 4));  // and others who wait say it too
+    backend->abort(exit_code);
+  };
+  int exit_code = 1;
+  try {
+    exit_code = perform(*backend, task);
+  } catch (const runtime::AgreedError& error) {
+    if (backend->rank() == 0) std::cerr << "orch-run: error: " << error.what() << std::endl;
+    exit_code = error.exit_code();
+  } catch (const Error& error) {
+    fail(error.what(), error.exit_code());
+  } catch (const std::bad_alloc&) {
+    fail("not enough memory for an input or setting of this size", 1);
+  } catch (const std::exception& error) {
+    fail(error.what(), 1);
+  }
+  set_alarm("ending: not all ranks came", patience);
+  if (exit_code != 0) {
+    std::signal(SIGTERM, SIG_DFL);
+    backend->barrier("ending");  // a launcher ends all when the first one ends: not before all is said
+  }
+  return exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, end_by_signal);
+  std::signal(SIGXFSZ, SIG_IGN);  // a full quota is an error of the write, with a message
+  CLI::App app("Executes step plans on ranks over MPI or NCCL: every byte checked, every phase measured", "orch-run");
+  app.set_version_flag("--version", "orch-run " ORCHMLLM_VERSION);
+  Task task;
+  add_execute_options(app, task.execute);
+  const CLI::App* calibrate = add_calibrate_command(app, task.calibrate);
+  try {
+    app.parse(argc, argv);
+    task.calibrates = calibrate->parsed();
+    if (!task.calibrates) require_inputs(task.execute);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    task.calibrates = calibrate->parsed();
+    task.usage_error = std::string(error.what()) + "\nRun with --help for more information.";
+  }
+  try {
+    return run_ranks(argc, argv, task);
+  } catch (const Error& error) {
+    std::cerr << "orch-run: error: " << error.what() << "\n";
+    return error.exit_code();
+  } catch (const std::exception& error) {
+    std::cerr << "orch-run: error: " << error.what() << "\n";
+    return 1;
+  }
+}

@@ -1,0 +1,42 @@
+// Options of orch-run, and what they say of a run.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common.hpp"
+
+namespace orch::apps {
+
+struct ExecuteOptions : RunOptions {
+  std::string transport = "mpi";
+  std::vector<std::string> strategies{"orchmllm"};  ///< run one after the other
+  std::string exchange = "direct";
+  std::string verify = "full";
+  std::string network = "endpoints";  ///< how predicted exchanges share links
+  std::uint32_t ranks_per_node = 0;   ///< 0: as hosts have them
+  double compute_scale = 0;           ///< share of the model's operations that are run
+  double timeout_seconds = 60;
+  double spin_milliseconds = 100;
+  int nccl_channels = 0;  ///< 0: as NCCL chooses
+};
+
+struct CalibrateOptions {
+  std::string out;
+  std::string extends = "mpi-localhost";
+  std::uint32_t ranks_per_node = 0;
+  double seconds = 30;  ///< of measuring
+  double timeout_seconds = 60;
+  double spin_milliseconds = 100;
+};
+
+/// What orch-run is asked for: a run, unless the subcommand `calibrate` stands there.
+void add_execute_options(CLI::App& app, ExecuteOptions& options);
+[[nodiscard]] CLI::App* add_calibrate_command(CLI::App& app, CalibrateOptions& options);
+/// Throws CLI::RequiredError for a run that lacks an input; only without a subcommand are they required.
+void require_inputs(const ExecuteOptions& options);
+
+}  // namespace orch::apps

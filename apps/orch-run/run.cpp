@@ -1,0 +1,322 @@
+#include "run.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "fault.hpp"
+#include "orchmllm/base/hash.hpp"
+#include "orchmllm/orchestrate/orchestrator.hpp"
+#include "orchmllm/orchestrate/prefetch.hpp"
+#include "orchmllm/orchestrate/sampler.hpp"
+#include "orchmllm/runtime/activity.hpp"
+#include "orchmllm/runtime/agreement.hpp"
+#include "orchmllm/runtime/compute.hpp"
+#include "orchmllm/sim/exchange_time.hpp"
+#include "orchmllm/sim/kernels.hpp"
+#include "orchmllm/sim/model_file.hpp"
+#include "orchmllm/sim/strategy.hpp"
+#include "orchmllm/version.hpp"
+
+namespace orch::apps {
+
+namespace {
+
+using runtime::Direction;
+using runtime::Stopwatch;
+
+/// As the other programs read them, but only rank 0 warns.
+RunInputs read_rank_inputs(const ExecuteOptions& options, std::uint32_t rank) {
+  RunInputs inputs{sim::load_model(options.model), sim::load_cluster(options.cluster), {}, {}};
+  auto lengths = std::make_shared<PhaseLengths>();
+  inputs.trace = io::read_trace(options.trace, [&](const Sample& sample) { append(*lengths, inputs.model, sample); });
+  if (rank == 0) warn_about(inputs.trace, options.trace);
+  if (inputs.trace.samples == 0) throw InvalidInput(options.trace + ": the trace has no samples");
+  lengths->encoders.resize(inputs.model.encoders.size());
+  inputs.lengths = std::move(lengths);
+  return inputs;
+}
+
+/// Of everything that a plan and its execution take from a model.
+std::uint64_t fingerprint(const Mllm& model, const PhaseLengths& lengths) {
+  Fingerprint print;
+  const auto add_transformer = [&](const Transformer& t) {
+    print.add(parameters(t)).add(linear_flops_per_token(t)).add(attention_flops_per_pair(t)).add(t.hidden);
+  };
+  for (const Encoder& encoder : model.encoders) {
+    print.add_bytes(encoder.phase);
+    add_transformer(encoder.transformer);
+    print.add(front_end_flops_per_token(encoder)).add(connector_flops_per_token(encoder.connector));
+    print.add(input_bytes_per_token(encoder)).add(output_bytes_per_token(model, encoder));
+    print.add(attention_span(encoder.rule)).add(encoder.feeds.size());
+    for (const std::string& phase : encoder.feeds) print.add_bytes(phase);
+  }
+  add_transformer(model.llm);
+  const auto add_all = [&](const std::vector<std::uint32_t>& words) {
+    print.add_all(std::span<const std::uint32_t>(words));
+  };
+  for (const EncoderLengths& encoder : lengths.encoders) {
+    for (const auto* column : {&encoder.unit_length, &encoder.unit_llm_length, &encoder.unit_position})
+      add_all(*column);
+  }
+  for (const auto* column : {&lengths.text, &lengths.supervised, &lengths.llm_length}) add_all(*column);
+  return print.value();
+}
+
+/// What must be the same on all ranks, the likeliest reason first.
+std::vector<std::pair<std::string, std::string>> settings(const ExecuteOptions& options, const RunInputs& inputs) {
+  const LinkRates rates = inputs.cluster.exchange_rates();
+  return {{"version", ORCHMLLM_VERSION},
+          {"--trace", fmt::format("{} ({})", inputs.trace.name, hex(inputs.trace.hash))},
+          {"--model", fmt::format("{} ({})", inputs.model.name, hex(fingerprint(inputs.model, *inputs.lengths)))},
+          {"--cluster", fmt::format("{} ({}, {}, {}, {})", inputs.cluster.name, rates.bandwidth[0], rates.bandwidth[1],
+                                    rates.base_seconds, rates.peer_seconds)},
+          {"--batch", fmt::format("{}", options.batch)},
+          {"--steps", fmt::format("{}", options.steps)},
+          {"--seed", fmt::format("{}", options.seed)},
+          {"--strategy", fmt::format("{}", fmt::join(options.strategies, ","))},
+          {"--exchange", options.exchange},
+          {"--verify", options.verify},
+          {"--compute-scale", fmt::format("{}", options.compute_scale)},
+          {"--ranks-per-node", fmt::format("{}", options.ranks_per_node)}};
+}
+
+/// Throws an AgreedError that names the first setting which differs, and the ranks.
+void compare_settings(Backend& transport, const std::vector<std::pair<std::string, std::string>>& mine) {
+  std::string text;
+  for (const auto& [name, value] : mine) text += value + "\n";
+  std::vector<std::string> said = transport.all_gather("comparing settings", text);
+  for (const auto& [name, unused] : mine) {
+    std::vector<std::string> values;
+    for (std::string& rest : said) {
+      const std::size_t end = rest.find('\n');
+      values.push_back(rest.substr(0, end));
+      rest.erase(0, end == std::string::npos ? end : end + 1);
+    }
+    runtime::require_equal(name, values);
+  }
+}
+
+StepOptions step_options(const ExecuteOptions& options, const std::string& strategy, const RunInputs& inputs) {
+  StepOptions result = sim::strategy(strategy).options;
+  result.rates = inputs.cluster.exchange_rates();
+  result.schedule = options.exchange == "direct"         ? ExchangeSchedule::direct
+                    : options.exchange == "hierarchical" ? ExchangeSchedule::hierarchical
+                                                         : ExchangeSchedule::automatic;
+  return result;
+}
+
+runtime::Verify verify_mode(const std::string& name) {
+  if (name == "off") return runtime::Verify::off;
+  return name == "sample" ? runtime::Verify::sample : runtime::Verify::full;
+}
+
+struct PlannedStep {
+  StepPlan plan;
+  RankView view;
+  PlanFigures figures;
+  std::vector<runtime::PhaseFlops> flops;  ///< phase → of this rank
+  double seconds = 0;
+};
+
+/// Seconds of a load on the cluster file's device: the simulator's time of the very products and attention that are
+/// run.
+double predicted_seconds(const runtime::PhaseFlops& flops, const sim::Gpu& gpu) {
+  constexpr auto width = static_cast<double>(runtime::Products::rows);
+  const double block = sim::gemm_seconds(width, width, width, sim::Precision::bf16, gpu);
+  const sim::AttentionRate& attention = sim::attention_rate(gpu, runtime::AttentionLoad::head_dim, false);
+  const double length = runtime::AttentionLoad::rows;
+  return 3 * flops.products / (2 * width * width * width) * block +
+         flops.attention * (1 / attention.forward_flops.at(length) + 2.5 / attention.backward_flops.at(length)) /
+             gpu.attention_scale;
+}
+
+/// What the simulator says of a step.
+void predict(PlanFigures& figures, const StepPlan& plan, const ExecuteOptions& options, const RunInputs& inputs) {
+  const std::vector<sim::ExchangeTime> times = sim::exchange_times(
+      plan, inputs.cluster, options.network == "fluid" ? sim::NetworkModel::fluid : sim::NetworkModel::endpoints);
+  for (std::size_t r = 0; r < plan.routes.size(); ++r) {
+    const Route& route = plan.routes[r];
+    const Traffic bytes = traffic(route, plan.topology);
+    ExchangeFigures there{route.is_input() ? "home" : plan.phases[route.from].phase,
+                          plan.phases[route.to].phase,
+                          r,
+                          Direction::forward,
+                          route.stages.has_value(),
+                          bytes.moved_bytes(),
+                          bytes.inter_node_bytes,
+                          times[r].forward};
+    figures.exchanges.push_back(there);
+    if (route.is_input()) continue;
+    std::swap(there.from, there.to);
+    there.direction = Direction::backward;
+    there.predicted_seconds = times[r].backward;
+    figures.exchanges.push_back(there);
+  }
+  for (std::uint32_t rank = 0; rank < plan.ranks(); ++rank) {
+    std::vector<double>& seconds = figures.predicted_compute.emplace_back();
+    for (const runtime::PhaseFlops& flops : runtime::phase_flops(inputs.model, plan, rank)) {
+      seconds.push_back(options.compute_scale * predicted_seconds(flops, inputs.cluster.gpu));
+    }
+  }
+}
+
+PlanFigures figures(const StepPlan& plan) {
+  PlanFigures result;
+  result.hash = plan.hash;
+  for (const PhasePlan& phase : plan.phases) {
+    result.imbalance_before.push_back(phase.imbalance_before);
+    result.imbalance.push_back(phase.assignment.imbalance());
+  }
+  return result;
+}
+
+/// Numbers of a rank's steps as text, for the other ranks: in the order that read_report() takes them.
+template <class Visit>
+void visit_numbers(RankStep& step, Visit&& visit) {
+  runtime::StepReport& report = step.report;
+  for (double* seconds : {&step.plan_seconds, &step.plan_wait_seconds, &report.exchange.pack_seconds,
+                          &report.exchange.exchange_seconds, &report.verify_seconds, &report.seconds}) {
+    visit(*seconds);
+  }
+  for (auto* by_phase : {&report.compute_seconds, &report.wait_seconds}) {
+    for (double& seconds : *by_phase) visit(seconds);
+  }
+  for (auto& both_ways : report.route_seconds) {
+    for (double& seconds : both_ways) visit(seconds);
+  }
+  for (std::uint64_t* count : {&report.exchange.sent_bytes, &report.exchange.received_bytes, &report.exchange.messages,
+                               &report.verified_bytes, &report.mismatches}) {
+    visit(*count);
+  }
+}
+
+/// All ranks' steps, on all ranks.
+std::vector<std::vector<RankStep>> gather_reports(Backend& transport, std::vector<RankStep> mine, std::size_t phases,
+                                                  std::size_t routes) {
+  Json json = Json::array();
+  for (RankStep& step : mine) {
+    Json numbers = Json::array();
+    visit_numbers(step, [&](auto& number) { numbers.push_back(number); });
+    json.push_back({{"numbers", std::move(numbers)}, {"examples", step.report.examples}});
+  }
+  std::vector<std::vector<RankStep>> all;
+  for (const std::string& text : transport.all_gather("collecting reports", json.dump())) {
+    std::vector<RankStep>& steps = all.emplace_back();
+    for (const Json& said : Json::parse(text)) {
+      RankStep& step = steps.emplace_back();
+      step.report.compute_seconds.resize(phases);
+      step.report.wait_seconds.resize(phases);
+      step.report.route_seconds.resize(routes);
+      std::size_t next = 0;
+      visit_numbers(step, [&](auto& number) { said["numbers"][next++].get_to(number); });
+      said["examples"].get_to(step.report.examples);
+    }
+  }
+  return all;
+}
+
+/// All steps of one strategy.
+Run execute(Backend& transport, const ExecuteOptions& options, const std::string& strategy, const RunInputs& inputs,
+            const Topology& topology, const Fault& fault) {
+  const std::uint32_t rank = transport.rank();
+  Run run{strategy, inputs, topology, {}, {}, {}, {}};
+  for (const Encoder& encoder : inputs.model.encoders) run.phases.push_back(encoder.phase);
+  run.phases.emplace_back(llm_phase);
+
+  const StepOptions plan_options = step_options(options, strategy, inputs);
+  const std::vector<std::uint32_t> home = home_ranks(transport.ranks(), options.batch);
+  Sampler sampler(inputs.lengths->samples(), options.seed);
+  const auto plan = [&](std::uint64_t step) {
+    fault.strike("planning", rank, step);
+    Stopwatch watch;
+    PlannedStep planned;
+    planned.plan = plan_step(inputs.model, *inputs.lengths, sampler.next(home.size()), home, topology, plan_options);
+    planned.view = rank_view(planned.plan, rank);
+    planned.flops = runtime::phase_flops(inputs.model, planned.plan, rank);
+    watch.add_to(planned.seconds);
+    planned.figures = figures(planned.plan);
+    if (rank == 0) predict(planned.figures, planned.plan, options, inputs);
+    return planned;
+  };
+
+  PlannedStep current;
+  std::uint64_t step = 0;
+  FaultyTransport<Backend> faulty(transport, fault);
+  runtime::ExecutorOptions executor_options{.verify = verify_mode(options.verify), .seed = options.seed};
+  executor_options.begin = [](const std::string& what) { runtime::set_activity(what); };
+  executor_options.compute = [&](std::size_t phase, Direction direction) {
+    fault.strike("compute", rank, step);
+    transport.compute(current.flops[phase], options.compute_scale, direction == Direction::backward);
+  };
+  const Backend::Steps run_step = transport.steps(faulty, std::move(executor_options));
+  std::vector<RankStep> mine;
+  const sim::Progress progress = rank == 0 ? progress_line("running " + strategy) : sim::Progress{};
+  Prefetcher<PlannedStep> plans(plan, options.steps);
+  for (; step < options.steps; ++step) {
+    RankStep& done = mine.emplace_back();
+    const std::string what = fmt::format("step {}, planning", step);
+    runtime::set_activity(what);
+    Stopwatch watch;
+    runtime::require_equal(fmt::format("the plan of step {}", step), runtime::agree(transport, what, [&] {
+                             current = std::move(plans.next().value());
+                             return hex(current.plan.hash);
+                           }));
+    watch.add_to(done.plan_wait_seconds);
+    done.plan_seconds = current.seconds;
+    run.plans.push_back(std::move(current.figures));
+    faulty.begin_step(step);
+    done.report = run_step(step, current.plan, current.view);
+    if (progress) progress(static_cast<std::uint32_t>(step + 1), options.steps);
+  }
+  run.ranks = gather_reports(transport, std::move(mine), run.phases.size(), current.plan.routes.size());
+  for (const std::string& text : transport.all_gather("collecting devices", transport.device().dump())) {
+    if (Json device = Json::parse(text); !device.is_null()) run.devices.push_back(std::move(device));
+  }
+  return run;
+}
+
+}  // namespace
+
+Topology find_topology(const std::vector<std::string>& hosts, std::uint32_t ranks_per_node) {
+  if (ranks_per_node > 0) return uniform_topology(static_cast<std::uint32_t>(hosts.size()), ranks_per_node);
+  std::vector<std::uint32_t> sizes;
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
+    if (rank == 0 || hosts[rank] != hosts[rank - 1]) {
+      for (std::size_t before = 0; before < rank; ++before) {
+        if (hosts[before] != hosts[rank]) continue;
+        throw runtime::AgreedError(fmt::format("ranks {} and {} are on host {}, those between them are not: launch "
+                                               "ranks host by host (mpirun --map-by slot, srun --distribution=block), "
+                                               "or state --ranks-per-node",
+                                               before, rank, hosts[rank]),
+                                   2);
+      }
+      sizes.push_back(0);
+    }
+    ++sizes.back();
+  }
+  return topology(sizes);
+}
+
+std::vector<Run> execute(Backend& transport, const ExecuteOptions& options) {
+  RunInputs inputs;
+  Fault fault;
+  runtime::set_activity("reading inputs");
+  static_cast<void>(runtime::agree(transport, "reading inputs", [&] {
+    fault = Fault::from_environment();
+    inputs = read_rank_inputs(options, transport.rank());
+    return std::string();
+  }));
+  compare_settings(transport, settings(options, inputs));
+  const Topology topology =
+      find_topology(transport.all_gather("comparing hosts", transport.host()), options.ranks_per_node);
+  std::vector<Run> runs;
+  for (const std::string& strategy : options.strategies) {
+    runs.push_back(execute(transport, options, strategy, inputs, topology, fault));
+  }
+  return runs;
+}
+
+}  // namespace orch::apps
