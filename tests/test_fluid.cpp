@@ -504,6 +504,20 @@ TEST_CASE("exchange: uniform between nodes without blocking, it takes a NIC's by
   CHECK(played.carried[fabric.nic_out(3)] == 14e5);
 }
 
+TEST_CASE("exchange: ranks that share a NIC share its bandwidth") {
+  Cluster c = small_cluster();
+  c.links.nics_per_node = 1;
+  const auto messages = all_pairs(8, 100'000, [](auto from, auto to) { return from / 2 != to / 2; });
+  const Fabric fabric = fabric_of(c, 8);
+  CHECK(fabric.nic_out(3) == fabric.nic_out(2));
+  const PlayedExchange played = play_exchange(messages, fabric, c.exchange_rates(), 0);
+  CHECK(played.makespan == 2 * 6 * 10'000);
+  CHECK(played.carried[fabric.nic_out(3)] == 12e5);
+  // Instances of two GPUs have a node's NIC to themselves.
+  CHECK(c.exchange_rates(2).ports_per_node == 1);
+  CHECK(c.exchange_rates(2).bandwidth[1] == 10e9);
+}
+
 TEST_CASE("exchange: n senders to one receiver share its NIC") {
   const Cluster c = with_latencies(small_cluster());
   const Fabric fabric = fabric_of(c, 16);

@@ -19,7 +19,7 @@ import time
 
 STRATEGIES = ("lpt", "orchmllm", "movement")
 SCHEDULES = ("direct", "hierarchical")
-WORKLOAD = ("--model", "mllm-10b", "--batch", "2", "--steps", "2", "--seed", "5", "--verify", "off")
+WORKLOAD = ("--model", "mllm-10b", "--batch", "4", "--steps", "1", "--seed", "5", "--verify", "off", "--spin", "0")
 
 
 class Unavailable(Exception):
@@ -120,7 +120,7 @@ class Network:
 def measure(network, program, trace, folder, seconds):
     """Calibrates, then runs all strategies by both schedules. Returns (calibrated cluster file's text, rows)."""
     cluster = folder / "two-level.toml"
-    network.run(program, "calibrate", "--out", cluster, "--seconds", seconds, within=60 + 3 * seconds)
+    network.run(program, "calibrate", "--out", cluster, "--seconds", seconds, "--spin", 0, within=60 + 3 * seconds)
     rows = []
     for schedule in SCHEDULES:
         result = folder / f"{schedule}.json"
@@ -150,7 +150,7 @@ def table(rows):
 
 def main():
     program, source, out = map(pathlib.Path, sys.argv[1:4])
-    hosts, megabits, ranks_per_host, seconds = 4, 400, 2, 30
+    hosts, megabits, ranks_per_host, seconds = 4, 200, 2, 20
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, Network(hosts, megabits, ranks_per_host) as network:
         cluster, rows = measure(network, program.resolve(), source.resolve() / "traces" / "omni-demo.jsonl.gz",
