@@ -13,7 +13,7 @@ import unittest
 from two_level import Network, Unavailable, WORKLOAD, measure, table
 
 PROGRAM, SOURCE, ORCH = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
-HOSTS, RANKS_PER_HOST, MEGABITS = 4, 2, 200  # so slow that links, not cores, set the pace
+HOSTS, RANKS_PER_HOST, MEGABITS = 4, 2, 300  # so slow that links, not cores, set the pace
 TOLERANCE = 0.20
 
 
@@ -30,10 +30,10 @@ class TwoLevels(unittest.TestCase):
         folder = pathlib.Path(folder.name)
         trace = SOURCE / "traces" / "omni-demo.jsonl.gz"
         try:
-            cluster, rows = measure(network, PROGRAM, trace, folder, seconds=20)
+            cluster, said, rows = measure(network, PROGRAM, trace, folder, seconds=30)
         except subprocess.CalledProcessError as error:
             self.fail(error.stdout + error.stderr)
-        print(cluster, table(rows), sep="\n")
+        print(cluster, said, table(rows), sep="\n")
 
         # The other programs read what calibrate wrote.
         out = subprocess.run([ORCH, "simulate", "--trace", trace, *WORKLOAD[:WORKLOAD.index("--verify")], "--cluster",
