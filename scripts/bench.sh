@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs the benchmarks and writes bench/results:  scripts/bench.sh [balance|fluid|microbatch|movement|placement|sim|split|step|trace|method|solvers|validation|claims|runtime ...]
+# Runs the benchmarks and writes bench/results:  scripts/bench.sh [balance|fluid|microbatch|movement|placement|sim|split|step|trace|method|solvers|validation|claims|runtime|two-level ...]
 # Medians of repetitions; ratios are computed between benchmarks of one run (scripts/bench_report.py).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=("$@")
-[ ${#what[@]} -gt 0 ] || what=(balance fluid microbatch movement placement sim split step trace method solvers validation claims runtime)
+[ ${#what[@]} -gt 0 ] || what=(balance fluid microbatch movement placement sim split step trace method solvers validation claims runtime two-level)
 scripts/build.sh bench >/dev/null
 for name in "${what[@]}"; do
   if [ "$name" = solvers ]; then
@@ -15,6 +15,9 @@ for name in "${what[@]}"; do
     done
     python3 -c 'import json, sys; json.dump(sum((json.load(open(f)) for f in sys.argv[1:]), []), sys.stdout, indent=1)' \
       build/bench/runtime-{2,4,8}.json >bench/results/runtime.json
+  elif [ "$name" = two-level ]; then
+    # Network namespaces and tc: as root.
+    /usr/bin/python3 -B tests/cli/two_level.py build/bench/bin/orch-run . bench/results/two-level.json
   elif [ "$name" = method ]; then
     for ranks in 64 320 2560; do
       build/bench/bin/orch plan --trace traces/omni-demo.jsonl.gz --model mllm-84b --cluster h100-8x400g --gpus "$ranks" \

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/solvers.md, method.md, simulator.md and validation.md from bench/results."""
+"""Writes the tables of docs/solvers.md, method.md, simulator.md, runtime.md and validation.md from bench/results."""
 
 import json
 import pathlib
@@ -213,6 +213,16 @@ def claims_table():
     return lines
 
 
+def two_level_table():
+    lines = ["| strategy | schedule | between nodes, a step | measured s | predicted s | measured / predicted |",
+             "|---|---|---:|---:|---:|---:|"]
+    for r in json.loads((ROOT / "bench/results/two-level.json").read_text())["rows"]:
+        lines.append(f"| `{r['strategy']}` | {'node first' if r['schedule'] == 'hierarchical' else 'direct'} | "
+                     f"{r['inter_node_bytes'] / 1e6:.1f} MB | {r['measured_seconds']:.2f} | {r['predicted_seconds']:.2f} | "
+                     f"{r['measured_seconds'] / r['predicted_seconds']:.2f} |")
+    return lines
+
+
 def replace(text, name, lines):
     begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.S)
@@ -225,6 +235,7 @@ def main():
              "docs/method.md": {"modes": mode_table, "step": step_table, "movement": movement_table, "traces": trace_table,
                                 "placement": placement_table},
              "docs/simulator.md": {"speed": simulator_table},
+             "docs/runtime.md": {"two-level": two_level_table},
              "docs/validation.md": {"summary": validation_summary, "groups": validation_groups, "runs": validation_runs,
                                     "memory": validation_memory, "claims": claims_table}}
     for name, tables in pages.items():

@@ -8,7 +8,7 @@ demo=(g++ make cmake ninja-build pkg-config libcli11-dev libfmt-dev libnlopt-cxx
 # What `orch trace scan` reads with, and what makes the files that its tests read.
 scan=(libarchive-dev libavformat-dev libexif-dev libjpeg-dev libpng-dev libstb-dev libtiff-dev libwebp-dev)
 # clang++ builds the tests: with sanitizers it takes a quarter of g++'s time.
-test=("${demo[@]}" "${scan[@]}" clang doctest-dev ffmpeg libclang-rt-dev libeigen3-dev liblpsolve55-dev libopenmpi-dev
+test=("${demo[@]}" "${scan[@]}" clang doctest-dev ffmpeg libclang-rt-dev iproute2 libeigen3-dev liblpsolve55-dev libopenmpi-dev
       librapidcheck-dev libsqlite3-dev libyaml-cpp-dev lp-solve openmpi-bin python3 python3-jsonschema python3-pil zstd)
 bench=("${demo[@]}" libbenchmark-dev libboost-graph-dev liblpsolve55-dev libopenmpi-dev lp-solve openmpi-bin)
 ci=("${test[@]}" "${bench[@]}" clang-format git)

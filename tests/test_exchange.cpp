@@ -187,6 +187,10 @@ TEST_CASE("times of both schedules, by hand") {
   const HierarchicalExchange stages = hierarchical(plan, nodes);
   CHECK(seconds(link_traffic(stages, nodes), rates) == doctest::Approx(4 + 11.5));
   CHECK(staging_bytes(stages) == std::vector<std::uint64_t>{100, 100, 100, 100});
+  // One port a node: node first, it carries what ranks 0 and 1 send: 1 + 0.5 + 200 / 10.
+  const LinkRates shared{{100, 10}, 1, 0.5, 1};
+  CHECK(seconds(link_traffic(plan, nodes, shared), shared) == doctest::Approx(22));
+  CHECK(seconds(link_traffic(stages, nodes, shared), shared) == doctest::Approx(4 + 21.5));
 }
 
 TEST_CASE("a rank sends to the rank after it first, to itself last") {

@@ -8,6 +8,7 @@
 #include "orchmllm/base/random.hpp"
 #include "orchmllm/exchange/link_traffic.hpp"
 #include "orchmllm/sim/collectives.hpp"
+#include "orchmllm/sim/exchange_time.hpp"
 #include "orchmllm/sim/fluid.hpp"
 #include "orchmllm/sim/fluid_exchange.hpp"
 #include "property.hpp"
@@ -504,6 +505,20 @@ TEST_CASE("exchange: uniform between nodes without blocking, it takes a NIC's by
   CHECK(played.carried[fabric.nic_out(3)] == 14e5);
 }
 
+TEST_CASE("exchange: ranks that share a NIC share its bandwidth") {
+  Cluster c = small_cluster();
+  c.links.nics_per_node = 1;
+  const auto messages = all_pairs(8, 100'000, [](auto from, auto to) { return from / 2 != to / 2; });
+  const Fabric fabric = fabric_of(c, 8);
+  CHECK(fabric.nic_out(3) == fabric.nic_out(2));
+  const PlayedExchange played = play_exchange(messages, fabric, c.exchange_rates(), 0);
+  CHECK(played.makespan == 2 * 6 * 10'000);
+  CHECK(played.carried[fabric.nic_out(3)] == 12e5);
+  // Instances of two GPUs have a node's NIC to themselves.
+  CHECK(c.exchange_rates(2).ports_per_node == 1);
+  CHECK(c.exchange_rates(2).bandwidth[1] == 10e9);
+}
+
 TEST_CASE("exchange: n senders to one receiver share its NIC") {
   const Cluster c = with_latencies(small_cluster());
   const Fabric fabric = fabric_of(c, 16);
@@ -554,6 +569,34 @@ TEST_CASE("exchange: a plan's transfers are its messages") {
     CHECK(played.carried[fabric.nic_in(rank)] == static_cast<double>(traffic[rank].received[1]));
     CHECK(played.carried[fabric.nvlink_out(rank)] == static_cast<double>(traffic[rank].sent[0]));
   }
+}
+
+TEST_CASE("exchange: a plan's exchanges by themselves, there and back") {
+  // Ranks 0 and 1 of one node send 6 MB and 2 MB to rank 2 of the other one; it sends nothing.
+  const Layout from = layout(std::vector<std::uint32_t>{0, 1}, 4);
+  StepPlan plan;
+  plan.topology = uniform_topology(4, 2);
+  const auto route = [&](std::uint32_t source) {
+    return Route{source,
+                 1,
+                 exchange_plan(rearrangement(from, layout(std::vector<std::uint32_t>{2, 2}, 4)),
+                               {{{"x", 1, 1'000'000}, {6, 2}}}),
+                 {}};
+  };
+  plan.routes = {route(Route::home), route(0)};
+  const Cluster c = with_latencies(small_cluster());
+  for (const NetworkModel network : {NetworkModel::endpoints, NetworkModel::fluid}) {
+    const std::vector<ExchangeTime> times = exchange_times(plan, c, network);
+    REQUIRE(times.size() == 2);
+    CHECK(times[0].backward == 0);  // raw inputs do not travel back
+    CHECK(times[0].forward == times[1].forward);
+    // 8 MB at 10 GB/s; the sender with one peer counts one, way back rank 2 has two.
+    CHECK(times[1].forward == doctest::Approx(15e-6 + 800e-6).epsilon(0.003));
+    CHECK(times[1].backward == doctest::Approx(18e-6 + 800e-6).epsilon(0.003));
+  }
+  Cluster shared = c;
+  shared.links.nics_per_node = 1;
+  CHECK(exchange_times(plan, shared)[1].backward == doctest::Approx(18e-6 + 800e-6).epsilon(0.003));
 }
 
 TEST_CASE("exchange: between the endpoint model and the work that lies on a message's way; bytes are conserved") {

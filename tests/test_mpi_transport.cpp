@@ -1,7 +1,9 @@
 // The transport over MPI, on three ranks that mpirun starts: messages in several pieces, texts of any length, errors.
 #include <doctest/doctest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
-#include <cstdlib>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,6 +29,32 @@ std::size_t run_bytes(std::uint64_t round, std::uint32_t from, std::uint32_t to,
   const std::size_t sizes[] = {0, 1, 999, 1000, 1001, 3000, 12345, 200000};
   return sizes[draw % 8];
 }
+
+/// A piece of memory that stands many times in a row in the address space: 2 GiB that take no more room than a piece.
+class Repeated {
+ public:
+  Repeated(std::size_t piece, std::size_t times) : size_(piece * times) {
+    const int file = memfd_create("repeated", 0);
+    REQUIRE(file >= 0);
+    REQUIRE(ftruncate(file, static_cast<off_t>(piece)) == 0);
+    void* all = mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    REQUIRE(all != MAP_FAILED);
+    data_ = static_cast<std::byte*>(all);
+    for (std::size_t i = 0; i < times; ++i) {
+      REQUIRE(mmap(data_ + i * piece, piece, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) != MAP_FAILED);
+    }
+    close(file);
+  }
+  Repeated(const Repeated&) = delete;
+  Repeated& operator=(const Repeated&) = delete;
+  ~Repeated() { munmap(data_, size_); }
+
+  [[nodiscard]] std::span<std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  std::size_t size_;
+  std::byte* data_ = nullptr;
+};
 
 }  // namespace
 
@@ -64,10 +92,11 @@ TEST_CASE("ranks of one job") {
     for (std::uint32_t peer = 0; peer < ranks; ++peer) CHECK(texts[peer].size() == peer * round * 1000);
   }
 
-  if (std::getenv("ORCHMLLM_LONG") != nullptr) {  // more than an int counts; needs 5 GiB
-    MpiTransport whole(argc, argv, {});
+  {  // more bytes than an int counts, in memory of which all pieces are the same
+    const Repeated memory(std::size_t{1} << 24U, 129);
+    MpiTransport whole(argc, argv, {.timeout = std::chrono::duration<double>(20)});
     const std::size_t bytes = (std::size_t{1} << 31U) + 12345;
-    std::vector<std::byte> big(me < 2 ? bytes : 0);
+    const std::span<std::byte> big = memory.bytes().first(me < 2 ? bytes : 0);
     if (me == 0) big.front() = big.back() = std::byte{7};
     std::vector<SendRun> sends;
     std::vector<ReceiveRun> receives;

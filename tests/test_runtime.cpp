@@ -284,5 +284,8 @@ TEST_CASE("operations of a phase follow from its items, and add up over ranks") 
   const double tokens = 20 + 10 + 3;
   CHECK(sum[1] == doctest::Approx(2 * 7e6 * tokens + 2000 * (20.0 * 20 + 10 * 10 + 3 * 3)));
   CHECK(sum[0] > 2 * 6e6 * 200);
-  Products().run(1e6);
+  for (const bool backward : {false, true}) {
+    for (const bool causal : {false, true}) AttentionLoad(300, causal).run(1e7, backward);
+    PhaseLoad().run({1e6, 1e6}, 0.5, backward);
+  }
 }

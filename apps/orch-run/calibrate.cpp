@@ -170,6 +170,7 @@ struct Calibration {
 };
 
 std::string link_lines(const Calibration& c) {
+  if (c.topology.ranks() == 1) return "\n# Links were not measured: one rank has nobody to exchange with.\n";
   std::string text;
   const auto add = [&](const std::string& key, const std::string& value, const std::string& comment) {
     text += fmt::format("{:<32} # {}\n", key + " = " + value, comment);
@@ -205,7 +206,7 @@ std::string link_lines(const Calibration& c) {
     add("exchange_base_us", number(links.base_seconds, 1e-6), "with the barrier that ends it; " + error);
     add("exchange_peer_us", number(links.peer_seconds, 1e-6), "a peer");
   }
-  return text.empty() ? text : "\n[links]\n" + text;
+  return "\n[links]\n" + text;
 }
 
 std::string cluster_text(const Calibration& c) {
@@ -239,8 +240,9 @@ std::string cluster_text(const Calibration& c) {
 }
 
 void print_calibration(const Calibration& c) {
-  fmt::print("{} ranks, {} node{} of {}; all ranks at once, medians\n\n", c.topology.ranks(), c.topology.nodes(),
-             c.topology.nodes() == 1 ? "" : "s", c.ranks_per_node());
+  fmt::print("{} rank{}, {} node{} of {}; all ranks at once, medians\n\n", c.topology.ranks(),
+             c.topology.ranks() == 1 ? "" : "s", c.topology.nodes(), c.topology.nodes() == 1 ? "" : "s",
+             c.ranks_per_node());
   std::vector<std::vector<std::string>> rows{
       {"links", "ranks a node", "peers", "message", "repetitions", "measured us", "fitted us"}};
   for (const LinkRow& row : c.links.rows) {
@@ -269,8 +271,7 @@ void print_calibration(const Calibration& c) {
                     fmt::format("{:.2f}", causal.backward[i] / 1e9)});
   }
   print_table(rows);
-  fmt::print("\ncopies: {}/s read and written\n\n{}\n{} s\n", bytes_text(c.compute.copy_bandwidth),
-             link_lines(c).empty() ? "links were not measured: one rank has nobody to exchange with\n" : link_lines(c),
+  fmt::print("\ncopies: {}/s read and written\n{}\n{} s\n", bytes_text(c.compute.copy_bandwidth), link_lines(c),
              std::lround(c.seconds));
 }
 

@@ -19,7 +19,7 @@ struct LinkRow {
   std::uint32_t peers = 0;    ///< of each of them
   std::uint64_t bytes = 0;    ///< a message
   std::uint32_t repetitions = 0;
-  double seconds = 0;  ///< median
+  double seconds = 0;  ///< median, of the quietest round
   double fitted = 0;   ///< by the coefficients
 };
 

@@ -24,7 +24,7 @@ from program import DEMO, SHARED, Run, check_schema  # noqa: E402  (reads the ar
 PROGRAM = pathlib.Path(sys.argv[1]).resolve()
 FOLDER = tempfile.TemporaryDirectory()
 SMALL = ["--trace", pathlib.Path(FOLDER.name) / "small.jsonl", "--model", "mllm-10b", "--cluster", "mpi-localhost", "--batch", 2, "--seed", 5]
-STRATEGIES = ("none", "llm-only", "orchmllm", "movement")
+STRATEGIES = ("none", "llm-only", "lpt", "orchmllm", "movement")
 TIMEOUT = 5  # seconds, of waits in runs that must fail
 ENVIRONMENT = {
     **os.environ,
@@ -141,6 +141,66 @@ class GoodRuns(Ranks):
         self.assertEqual(text.count("mllm-10b on 2 ranks"), 1)  # one rank speaks
         self.assertIn("0 mismatches", text)
 
+    def test_prediction_is_the_simulators(self):
+        out, text = self.ends_well(4, *SMALL, "--ranks-per-node", 2, "--exchange", "hierarchical", "--compute-scale",
+                                   "1e-7", "--verify", "off")
+        self.assertIn("predicted ms", text)
+        for step in out["steps"]:
+            exchanges = step["exchanges"]
+            self.assertAlmostEqual(sum(e["predicted_seconds"] for e in exchanges),
+                                   step["predicted"]["exchange_seconds"])
+            for exchange in exchanges:
+                self.assertEqual(exchange["predicted_seconds"] > 0, exchange["moved_bytes"] > 0)
+                back = [e for e in exchanges if (e["from"], e["to"]) == (exchange["to"], exchange["from"])]
+                self.assertEqual(len(back), 0 if exchange["from"] == "home" else 1)
+            self.assertTrue(any(e["direction"] == "backward" for e in exchanges))
+        self.assertGreater(out["predicted"]["compute_seconds"], 0)
+
+    def test_several_strategies(self):
+        process = mpirun(*self.ranks(2, *SMALL, "--strategy", "none,movement", "--compute-scale", "1e-7", "--json",
+                                     self.json))
+        text, err = process.communicate(timeout=300)
+        self.assertEqual(process.returncode, 0, err)
+        document = json.loads(self.json.read_text())
+        check_schema("runs", document)
+        for run in document["runs"]:
+            check_schema("run", run)
+        none, movement = document["runs"]
+        self.assertEqual((none["strategy"], movement["strategy"]), ("none", "movement"))
+        self.assertLess(movement["predicted"]["wait_seconds"], none["predicted"]["wait_seconds"])
+        for words in ("straggler idle %", "on 2 ranks in 1 node, 2 samples a rank, 1 step, none",
+                      "on 2 ranks in 1 node, 2 samples a rank, 1 step, movement"):
+            self.assertIn(words, text)
+
+    def test_calibrate(self):
+        cluster = self.folder / "my.toml"
+        process = mpirun(*self.ranks(4, "calibrate", "--out", cluster, "--ranks-per-node", 2, "--seconds", 4, "--spin", 0))
+        text, err = process.communicate(timeout=300)
+        self.assertEqual(process.returncode, 0, err)
+        for words in ("between nodes", "within a node", "GFLOP/s", "fitted us"):
+            self.assertIn(words, text)
+        written = cluster.read_text()
+        for key in ("nvlink_gbytes", "nic_gbytes", "exchange_base_us", "exchange_peer_us", "half_depth", "nic_share",
+                    "memory_bandwidth_gbytes", "forward_tflops"):
+            self.assertIn(f"{key} = ", written)
+        self.assertIn('extends = "mpi-localhost"', written)
+        arguments = [*map(str, SMALL)]
+        arguments[arguments.index("mpi-localhost")] = str(cluster)
+        simulated = subprocess.run([ORCH, "simulate", *arguments, "--gpus", "4", "--json", "-"], capture_output=True,
+                                   text=True, timeout=120)
+        self.assertIn(simulated.returncode, (0, 3), simulated.stderr)
+        out, _ = self.ends_well(4, *arguments, "--ranks-per-node", 2)
+        self.assertEqual(out["cluster"], "my")
+
+    def test_calibrate_one_rank(self):
+        cluster = self.folder / "one.toml"
+        process = mpirun(*self.ranks(1, "calibrate", "--out", cluster, "--seconds", 1))
+        text, err = process.communicate(timeout=300)
+        self.assertEqual(process.returncode, 0, err)
+        self.assertIn("Links were not measured: one rank has nobody to exchange with", text)
+        self.assertIn("peak_tflops", cluster.read_text())
+        self.assertNotIn("[links]", cluster.read_text())
+
     def test_shipped_trace(self):
         out, _ = self.ends_well(4, "--trace", DEMO, *SMALL[2:], "--strategy", "movement", "--exchange", "auto")
         self.assertEqual(out["trace"]["samples"], 200000)
@@ -188,6 +248,11 @@ class BadInput(Ranks):
         self.ends_badly(self.ranks(2, *bad), "error: absent.jsonl", code=2)
         self.ends_badly(self.ranks(2, *SMALL, "--strategy", "best"), "--strategy", code=2)
         self.ends_badly([*self.ranks(1, *SMALL), ":", *self.ranks(1, *SMALL, "--nonsense")], "on rank 1: .*nonsense", code=2)
+        self.ends_badly(self.ranks(2, "--model", "mllm-10b"), "--trace is required", code=2)
+        self.ends_badly(self.ranks(2, "calibrate"), "--out is required", code=2)
+        self.ends_badly(self.ranks(3, "calibrate", "--out", "/nonexistent/x.toml", "--seconds", 1, "--ranks-per-node", 2),
+                        "as many ranks on every node, but node 0 has 2 and node 1 has 1", code=2)
+        self.ends_badly(self.ranks(2, "calibrate", "--out", self.json, "--extends", "absent"), "absent", code=2)
         self.ends_badly(self.ranks(2, *SMALL, "--json", SMALL[1]), "both read and written", code=2)
         self.ends_badly(self.ranks(2, *SMALL, "--json", "/nonexistent/run.json"), "/nonexistent/run.json")
 

@@ -12,6 +12,7 @@ import os
 import pathlib
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ import time
 
 STRATEGIES = ("lpt", "orchmllm", "movement")
 SCHEDULES = ("direct", "hierarchical")
-WORKLOAD = ("--model", "mllm-10b", "--batch", "2", "--steps", "2", "--seed", "5", "--verify", "off")
+WORKLOAD = ("--model", "mllm-10b", "--batch", "4", "--steps", "1", "--seed", "5", "--verify", "off", "--spin", "0")
 
 
 class Unavailable(Exception):
@@ -117,26 +118,34 @@ class Network:
         return subprocess.run([str(word) for word in line], capture_output=True, text=True, timeout=within, check=True).stdout
 
 
-def measure(network, program, trace, folder, seconds):
-    """Calibrates, then runs all strategies by both schedules. Returns (calibrated cluster file's text, rows)."""
+def measure(network, program, trace, folder, seconds, repeats=3):
+    """Calibrates, then runs all strategies by both schedules, several times in turn: medians over these. Returns (the
+    calibrated cluster file's text, what calibrate printed, rows)."""
     cluster = folder / "two-level.toml"
-    network.run(program, "calibrate", "--out", cluster, "--seconds", seconds, within=60 + 3 * seconds)
+    said = network.run(program, "calibrate", "--out", cluster, "--seconds", seconds, "--spin", 0, within=60 + 3 * seconds)
+    runs = {}
+    for repeat in range(repeats):
+        for schedule in SCHEDULES:
+            result = folder / f"{schedule}-{repeat}.json"
+            network.run(program, "--trace", trace, *WORKLOAD, "--cluster", cluster, "--strategy", ",".join(STRATEGIES),
+                        "--exchange", schedule, "--network", "fluid", "--json", result, within=120)
+            for run in json.loads(result.read_text())["runs"]:
+                assert run["node_ranks"] == [network.ranks_per_host] * network.hosts, run["node_ranks"]
+                runs.setdefault((run["strategy"], schedule), []).append(run)
     rows = []
-    for schedule in SCHEDULES:
-        result = folder / f"{schedule}.json"
-        network.run(program, "--trace", trace, *WORKLOAD, "--cluster", cluster, "--strategy", ",".join(STRATEGIES),
-                    "--exchange", schedule, "--network", "fluid", "--json", result, within=120)
-        for run in json.loads(result.read_text())["runs"]:
-            assert run["node_ranks"] == [network.ranks_per_host] * network.hosts, run["node_ranks"]
-            steps = [exchange for step in run["steps"] for exchange in step["exchanges"]]
-            rows.append({"strategy": run["strategy"], "schedule": schedule,
-                         "inter_node_bytes": sum(exchange["inter_node_bytes"] for exchange in steps) // len(run["steps"]),
-                         "measured_seconds": run["measured"]["exchange_seconds"],
-                         "predicted_seconds": run["predicted"]["exchange_seconds"],
-                         "exchanges": [{key: exchange[key] for key in ("from", "to", "moved_bytes", "inter_node_bytes",
-                                                                       "measured_seconds", "predicted_seconds")}
-                                       for exchange in steps if exchange["moved_bytes"] > 0]})
-    return cluster.read_text(), rows
+    for (strategy, schedule), repeated in runs.items():
+        exchanges = []
+        for same in zip(*(run["steps"][0]["exchanges"] for run in repeated)):
+            if same[0]["moved_bytes"] > 0:
+                exchanges.append({key: same[0][key] for key in ("from", "to", "moved_bytes", "inter_node_bytes",
+                                                                "predicted_seconds")} |
+                                 {"measured_seconds": statistics.median(e["measured_seconds"] for e in same)})
+        rows.append({"strategy": strategy, "schedule": schedule,
+                     "inter_node_bytes": sum(e["inter_node_bytes"] for e in exchanges),
+                     "measured_seconds": sum(e["measured_seconds"] for e in exchanges),
+                     "all_measured_seconds": [run["measured"]["exchange_seconds"] for run in repeated],
+                     "predicted_seconds": sum(e["predicted_seconds"] for e in exchanges), "exchanges": exchanges})
+    return cluster.read_text(), said, rows
 
 
 def table(rows):
@@ -150,12 +159,12 @@ def table(rows):
 
 def main():
     program, source, out = map(pathlib.Path, sys.argv[1:4])
-    hosts, megabits, ranks_per_host, seconds = 4, 400, 2, 30
+    hosts, megabits, ranks_per_host, seconds = 4, 300, 2, 30
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, Network(hosts, megabits, ranks_per_host) as network:
-        cluster, rows = measure(network, program.resolve(), source.resolve() / "traces" / "omni-demo.jsonl.gz",
+        cluster, said, rows = measure(network, program.resolve(), source.resolve() / "traces" / "omni-demo.jsonl.gz",
                                 pathlib.Path(folder), seconds)
-    print(cluster, table(rows), f"{time.monotonic() - begin:.0f} s", sep="\n")
+    print(cluster, said, table(rows), f"{time.monotonic() - begin:.0f} s", sep="\n")
     out.write_text(json.dumps({"hosts": hosts, "ranks_per_host": ranks_per_host, "megabits": megabits,
                                "calibration_seconds": seconds, "workload": " ".join(WORKLOAD), "cluster": cluster,
                                "rows": rows}, indent=1) + "\n")
