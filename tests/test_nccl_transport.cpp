@@ -421,7 +421,7 @@ TEST_CASE("node-first exchanges meet few peers: their buffers do not grow with a
   Mllm model = test::plain_model();
   model.encoders.resize(1);
   std::vector<Sample> samples;
-  for (std::uint64_t i = 0; i < 64; ++i) samples.push_back(test::counted(3 + i % 7));
+  for (std::uint64_t i = 0; i < 64; ++i) samples.push_back(test::counted(static_cast<std::uint32_t>(3 + i % 7)));
   const test::Step step{model, test::lengths_of(model, samples), uniform_topology(16, 4), {}, {}};
   test::Step all = step;
   for (std::uint32_t i = 0; i < 64; ++i) {
