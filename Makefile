@@ -3,7 +3,8 @@
 
 demo:
 	@scripts/install_packages.sh demo
-	@scripts/build.sh release -DORCHMLLM_BUILD_TESTS=OFF
+	@cmake --preset release -DORCHMLLM_BUILD_TESTS=OFF
+	@cmake --build --preset release --target orch
 	@scripts/demo.sh
 
 test:

@@ -19,7 +19,7 @@ import uuid
 
 ORCH = pathlib.Path(sys.argv.pop(3)).resolve()
 
-from program import DEMO, SHARED, Run, check_schema  # noqa: E402  (reads the arguments that are left)
+from program import DEMO, SHARED, WHOLE_DEMO, Run, check_schema  # noqa: E402  (reads the arguments that are left)
 
 PROGRAM = pathlib.Path(sys.argv[1]).resolve()
 FOLDER = tempfile.TemporaryDirectory()
@@ -202,7 +202,7 @@ class GoodRuns(Ranks):
         self.assertNotIn("[links]", cluster.read_text())
 
     def test_shipped_trace(self):
-        out, _ = self.ends_well(4, "--trace", DEMO, *SMALL[2:], "--strategy", "movement", "--exchange", "auto")
+        out, _ = self.ends_well(4, "--trace", WHOLE_DEMO, *SMALL[2:], "--strategy", "movement", "--exchange", "auto")
         self.assertEqual(out["trace"]["samples"], 200000)
 
     def test_real_mix(self):

@@ -11,7 +11,7 @@ if(WAY STREQUAL "find_package")
   # Configured for itself, without any optional part: what a packager of the headers alone would do.
   run(${CMAKE_COMMAND} -S ${SOURCE} -B ${WORK}/library -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${COMPILER}
       -DCMAKE_INSTALL_PREFIX=${WORK}/prefix -DORCHMLLM_BUILD_SIM=OFF -DORCHMLLM_BUILD_APPS=OFF
-      -DORCHMLLM_BUILD_TESTS=OFF -DCMAKE_DISABLE_FIND_PACKAGE_simdjson=ON -DCMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=ON)
+      -DORCHMLLM_BUILD_RUNTIME=OFF -DORCHMLLM_BUILD_TESTS=OFF -DCMAKE_DISABLE_FIND_PACKAGE_simdjson=ON -DCMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=ON)
   run(${CMAKE_COMMAND} --install ${WORK}/library)
 endif()
 run(${CMAKE_COMMAND} -S ${SOURCE}/tests/consumer -B ${WORK}/build -G ${GENERATOR} -DWAY=${WAY} -DSOURCE=${SOURCE}
