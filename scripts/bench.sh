@@ -31,7 +31,9 @@ for name in "${what[@]}"; do
   elif [ "$name" = claims ]; then
     scripts/claims.sh build/bench/bin/orch bench/results/claims.json
   else
-    build/bench/bin/bench_"$name" --benchmark_repetitions=5 --benchmark_report_aggregates_only=true \
+    repetitions=5
+    [ "$name" != sim ] || repetitions=3  # of minutes
+    build/bench/bin/bench_"$name" --benchmark_repetitions=$repetitions --benchmark_report_aggregates_only=true \
       --benchmark_out=bench/results/"$name".json --benchmark_out_format=json >/dev/null
     # The machine's name says nothing about the figures.
     sed -i '/"host_name"/d' bench/results/"$name".json
