@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "fault.hpp"
+#include "mode_names.hpp"
 #include "orchmllm/base/hash.hpp"
 #include "orchmllm/orchestrate/orchestrator.hpp"
 #include "orchmllm/orchestrate/prefetch.hpp"
@@ -16,7 +17,6 @@
 #include "orchmllm/runtime/compute.hpp"
 #include "orchmllm/sim/exchange_time.hpp"
 #include "orchmllm/sim/kernels.hpp"
-#include "orchmllm/sim/model_file.hpp"
 #include "orchmllm/sim/strategy.hpp"
 #include "orchmllm/version.hpp"
 
@@ -29,13 +29,11 @@ using runtime::Stopwatch;
 
 /// As the other programs read them, but only rank 0 warns.
 RunInputs read_rank_inputs(const ExecuteOptions& options, std::uint32_t rank) {
-  RunInputs inputs{sim::load_model(options.model), sim::load_cluster(options.cluster), {}, {}};
-  auto lengths = std::make_shared<PhaseLengths>();
-  inputs.trace = io::read_trace(options.trace, [&](const Sample& sample) { append(*lengths, inputs.model, sample); });
-  if (rank == 0) warn_about(inputs.trace, options.trace);
-  if (inputs.trace.samples == 0) throw InvalidInput(options.trace + ": the trace has no samples");
-  lengths->encoders.resize(inputs.model.encoders.size());
-  inputs.lengths = std::move(lengths);
+  InputStore store(rank == 0);
+  RunInputs inputs{store.model(options.model), store.cluster(options.cluster), {}, {}};
+  const InputStore::Trace& trace = store.trace(options.trace, options.model, 0);
+  inputs.trace = trace.info;
+  inputs.lengths = trace.lengths;
   return inputs;
 }
 
@@ -102,9 +100,7 @@ void compare_settings(Backend& transport, const std::vector<std::pair<std::strin
 StepOptions step_options(const ExecuteOptions& options, const std::string& strategy, const RunInputs& inputs) {
   StepOptions result = sim::strategy(strategy).options;
   result.rates = inputs.cluster.exchange_rates();
-  result.schedule = options.exchange == "direct"         ? ExchangeSchedule::direct
-                    : options.exchange == "hierarchical" ? ExchangeSchedule::hierarchical
-                                                         : ExchangeSchedule::automatic;
+  result.schedule = schedule_names.at(options.exchange);
   return result;
 }
 
@@ -135,8 +131,8 @@ double predicted_seconds(const runtime::PhaseFlops& flops, const sim::Gpu& gpu) 
 
 /// What the simulator says of a step.
 void predict(PlanFigures& figures, const StepPlan& plan, const ExecuteOptions& options, const RunInputs& inputs) {
-  const std::vector<sim::ExchangeTime> times = sim::exchange_times(
-      plan, inputs.cluster, options.network == "fluid" ? sim::NetworkModel::fluid : sim::NetworkModel::endpoints);
+  const std::vector<sim::ExchangeTime> times =
+      sim::exchange_times(plan, inputs.cluster, network_names.at(options.network));
   for (std::size_t r = 0; r < plan.routes.size(); ++r) {
     const Route& route = plan.routes[r];
     const Traffic bytes = traffic(route, plan.topology);

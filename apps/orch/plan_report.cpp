@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "mode_names.hpp"
 #include "orchmllm/exchange/hierarchical.hpp"
 #include "orchmllm/exchange/link_traffic.hpp"
 #include "orchmllm/orchestrate/sampler.hpp"
@@ -123,13 +124,11 @@ StepOptions PlanMode::step_options(const sim::Cluster& cluster, double tolerance
                               : balance == "auto" ? Balancer::automatic
                                                   : Balancer::movement;
   options.llm.balancer = options.encoders.balancer;
-  options.encoders.granularity = granularity == "unit" ? Granularity::unit : Granularity::sample;
+  options.encoders.granularity = granularity_names.at(granularity);
   options.placer = placer(*this);
   options.tolerance = tolerance;
   options.joint = joint;
-  options.schedule = exchange == "direct" ? ExchangeSchedule::direct
-                     : exchange == "auto" ? ExchangeSchedule::automatic
-                                          : ExchangeSchedule::hierarchical;
+  options.schedule = schedule_names.at(exchange);
   options.rates = cluster.exchange_rates();
   return options;
 }

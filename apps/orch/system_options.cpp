@@ -10,11 +10,7 @@ namespace orch::apps {
 
 namespace {
 
-const std::map<std::string, sim::NetworkModel> network_names{{"endpoints", sim::NetworkModel::endpoints},
-                                                             {"fluid", sim::NetworkModel::fluid}};
 const std::map<std::string, bool> sequences_names{{"packed", false}, {"padded", true}};
-const std::map<std::string, Granularity> granularity_names{{"sample", Granularity::sample},
-                                                           {"unit", Granularity::unit}};
 
 /// "3:1.25" → GPU 3 is 1.25 times as slow.
 std::vector<sim::Slowdown> slowdowns(const char* option, const std::vector<std::string>& texts) {
