@@ -16,6 +16,7 @@
 #include "fault.hpp"
 #include "options.hpp"
 #include "orchmllm/runtime/compute.hpp"
+#include "orchmllm/runtime/control.hpp"
 #include "orchmllm/runtime/executor.hpp"
 #include "orchmllm/runtime/mpi_transport.hpp"
 
@@ -26,19 +27,21 @@ class Backend {
   /// Executes a step of a plan on this rank.
   using Steps = std::function<runtime::StepReport(std::uint64_t step, const StepPlan& plan, const RankView& view)>;
 
-  Backend() = default;
+  explicit Backend(runtime::ControlPlane& control) : control_(control) {}
   Backend(const Backend&) = delete;
   Backend& operator=(const Backend&) = delete;
   virtual ~Backend() = default;
 
-  [[nodiscard]] virtual std::uint32_t rank() const = 0;
-  [[nodiscard]] virtual std::uint32_t ranks() const = 0;
-  [[nodiscard]] virtual std::string host() const = 0;
-  [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& what, const std::string& mine) = 0;
+  [[nodiscard]] std::uint32_t rank() const { return control_.rank(); }
+  [[nodiscard]] std::uint32_t ranks() const { return control_.ranks(); }
+  [[nodiscard]] std::string host() const { return control_.host(); }
+  [[nodiscard]] std::vector<std::string> all_gather(const std::string& what, const std::string& mine) {
+    return control_.all_gather(what, mine);
+  }
+  void barrier(const std::string& what) { control_.barrier(what); }
+  void abort(int exit_code) { control_.abort(exit_code); }
   virtual void all_to_all(const std::string& what, std::span<const runtime::SendRun> sends,
                           std::span<const runtime::ReceiveRun> receives) = 0;
-  virtual void barrier(const std::string& what) = 0;
-  virtual void abort(int exit_code) = 0;
 
   /// Flips the lowest bit of a byte of the memory that exchanges run in.
   virtual void flip(std::byte* at) = 0;
@@ -47,15 +50,30 @@ class Backend {
   [[nodiscard]] virtual Steps steps(FaultyTransport<Backend>& transport, runtime::ExecutorOptions options) = 0;
   /// Of this rank's device, for the report; null where there is nothing to say.
   [[nodiscard]] virtual Json device() { return nullptr; }
-  /// The MPI transport, where it carries the bytes.
-  [[nodiscard]] virtual runtime::MpiTransport* mpi() { return nullptr; }
+
+ private:
+  runtime::ControlPlane& control_;
 };
 
 static_assert(runtime::Transport<Backend>);
 
-/// Ranks over MPI.
-[[nodiscard]] std::unique_ptr<Backend> mpi_backend(int& argc, char**& argv, const runtime::MpiOptions& options);
-/// Ranks over NCCL. Without CUDA and NCCL in the build, or without a GPU, throws InvalidInput that says so.
-[[nodiscard]] std::unique_ptr<Backend> nccl_backend(int& argc, char**& argv, const ExecuteOptions& options);
+/// How ranks meet before anything else: through MPI if a launcher of MPI started them, otherwise through a store over
+/// TCP. A process that nobody launched is a rank alone.
+[[nodiscard]] std::unique_ptr<runtime::ControlPlane> find_control(int& argc, char**& argv, const std::string& transport,
+                                                                  const runtime::MpiOptions& options);
+/// Throws InvalidInput if this build, this machine or the way ranks were started does not allow the transport. For
+/// nccl, selects the rank's GPU.
+void require_transport(const runtime::ControlPlane& control, const std::string& transport);
+/// All ranks take part. The control plane outlives what is returned.
+[[nodiscard]] std::unique_ptr<Backend> make_backend(runtime::ControlPlane& control, const ExecuteOptions& options);
+
+// Parts of a build that may be missing (mpi_missing.cpp, nccl_missing.cpp).
+[[nodiscard]] bool has_mpi();
+[[nodiscard]] std::unique_ptr<runtime::ControlPlane> mpi_control(int& argc, char**& argv,
+                                                                 const runtime::MpiOptions& options);
+void require_mpi(const runtime::ControlPlane& control);
+[[nodiscard]] std::unique_ptr<Backend> mpi_backend(runtime::ControlPlane& control);
+void require_nccl();
+[[nodiscard]] std::unique_ptr<Backend> nccl_backend(runtime::ControlPlane& control, const ExecuteOptions& options);
 
 }  // namespace orch::apps

@@ -74,22 +74,17 @@ void set_alarm(const char* activity, double seconds) {
   alarm(static_cast<unsigned>(std::ceil(seconds)));
 }
 
-int execute_and_report(Backend& mpi, const ExecuteOptions& given, const std::string& usage_error) {
+int execute_and_report(Backend& backend, const ExecuteOptions& given) {
   ExecuteOptions options = given;
-  options.ranks = mpi.ranks();
-  static_cast<void>(runtime::agree(mpi, "reading options", [&] {
-    if (!usage_error.empty()) throw InvalidInput(usage_error);
-    require_distinct({options.trace, options.model, options.cluster}, {options.json});
-    return std::string();
-  }));
-  const std::vector<Run> runs = execute(mpi, options);
-  static_cast<void>(runtime::agree(mpi, "writing the result", [&] {
-    if (mpi.rank() == 0 && !options.json.empty()) write_json(report_json(options, runs), options.json);
+  options.ranks = backend.ranks();
+  const std::vector<Run> runs = execute(backend, options);
+  static_cast<void>(runtime::agree(backend, "writing the result", [&] {
+    if (backend.rank() == 0 && !options.json.empty()) write_json(report_json(options, runs), options.json);
     return std::string();
   }));
   std::uint64_t wrong = 0;
   for (const Run& run : runs) wrong += mismatches(run);
-  if (mpi.rank() == 0) {
+  if (backend.rank() == 0) {
     if (options.json != "-") print_report(options, runs);
     for (const Run& run : runs) {
       for (const std::string& example : mismatch_examples(run)) std::cerr << "orch-run: error: " << example << "\n";
@@ -110,49 +105,57 @@ struct Task {
   [[nodiscard]] double timeout_seconds() const {
     return calibrates ? calibrate.timeout_seconds : execute.timeout_seconds;
   }
-  /// A usage error is told once, over MPI.
-  [[nodiscard]] bool uses_nccl() const { return !calibrates && usage_error.empty() && execute.transport == "nccl"; }
   [[nodiscard]] double spin_milliseconds() const {
     return calibrates ? calibrate.spin_milliseconds : execute.spin_milliseconds;
   }
 };
 
-int perform(Backend& backend, const Task& task) {
-  if (!task.calibrates) return execute_and_report(backend, task.execute, task.usage_error);
-  static_cast<void>(runtime::agree(backend, "reading options", [&] {
+/// What all ranks must have right before they begin; told once.
+void require_task(runtime::ControlPlane& control, const Task& task) {
+  static_cast<void>(runtime::agree(control, "reading options", [&] {
     if (!task.usage_error.empty()) throw InvalidInput(task.usage_error);
+    const ExecuteOptions& options = task.execute;
+    if (!task.calibrates) require_distinct({options.trace, options.model, options.cluster}, {options.json});
+    require_transport(control, options.transport);
     return std::string();
   }));
+}
+
+int perform(runtime::ControlPlane& control, const Task& task) {
+  require_task(control, task);
+  if (task.calibrates) {
 #ifdef ORCH_RUN_HAVE_CALIBRATE
-  calibrate(*backend.mpi(), task.calibrate);
-  return 0;
+    calibrate(dynamic_cast<runtime::MpiTransport&>(control), task.calibrate);
+    return 0;
 #else
-  throw runtime::AgreedError("calibrate is not in this build: it needs Eigen (libeigen3-dev)", 2);
+    throw runtime::AgreedError("calibrate is not in this build: it needs Eigen (libeigen3-dev) and MPI", 2);
 #endif
+  }
+  const std::unique_ptr<Backend> backend = make_backend(control, task.execute);
+  return execute_and_report(*backend, task.execute);
 }
 
 int run_ranks(int argc, char** argv, const Task& task) {
   const double timeout = task.timeout_seconds();
-  const double patience = std::max(60.0, timeout);  // a launcher may take long on a busy machine
+  const double patience = std::max(60.0, timeout + 10);  // a launcher may take long on a busy machine
   set_alarm("starting: not all ranks came", patience);
-  const std::unique_ptr<Backend> backend =
-      task.uses_nccl() ? nccl_backend(argc, argv, task.execute)
-                       : mpi_backend(argc, argv,
-                                     {.timeout = std::chrono::duration<double>(timeout),
-                                      .spin = std::chrono::duration<double>(task.spin_milliseconds() / 1e3)});
+  const std::unique_ptr<runtime::ControlPlane> control =
+      find_control(argc, argv, task.execute.transport,
+                   {.timeout = std::chrono::duration<double>(timeout),
+                    .spin = std::chrono::duration<double>(task.spin_milliseconds() / 1e3)});
   alarm(0);
-  fmt::format_to_n(prefix.data(), prefix.size() - 1, "orch-run: error: rank {}: ", backend->rank());
+  fmt::format_to_n(prefix.data(), prefix.size() - 1, "orch-run: error: rank {}: ", control->rank());
   const auto fail = [&](const std::string& message, int exit_code) {
     say((prefix.data() + message + "\n").c_str());
     std::signal(SIGTERM, SIG_DFL);               // all is said
     let_it_be_read(std::min(1.0, timeout / 4));  // and others who wait say it too
-    backend->abort(exit_code);
+    control->abort(exit_code);
   };
   int exit_code = 1;
   try {
-    exit_code = perform(*backend, task);
+    exit_code = perform(*control, task);
   } catch (const runtime::AgreedError& error) {
-    if (backend->rank() == 0) std::cerr << "orch-run: error: " << error.what() << std::endl;
+    if (control->rank() == 0) std::cerr << "orch-run: error: " << error.what() << std::endl;
     exit_code = error.exit_code();
   } catch (const Error& error) {
     fail(error.what(), error.exit_code());
@@ -164,7 +167,7 @@ int run_ranks(int argc, char** argv, const Task& task) {
   set_alarm("ending: not all ranks came", patience);
   if (exit_code != 0) {
     std::signal(SIGTERM, SIG_DFL);
-    backend->barrier("ending");  // a launcher ends all when the first one ends: not before all is said
+    control->barrier("ending");  // a launcher ends all when the first one ends: not before all is said
   }
   return exit_code;
 }

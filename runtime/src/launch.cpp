@@ -1,5 +1,8 @@
 #include "orchmllm/runtime/launch.hpp"
 
+#include <unistd.h>
+
+#include <array>
 #include <charconv>
 #include <cstdlib>
 #include <limits>
@@ -116,6 +119,12 @@ std::uint32_t find_local_rank(const Environment& environment) {
     if (read.has(name)) return read.required(name);
   }
   return 0;
+}
+
+std::string own_host() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
 }
 
 std::string first_host(const std::string& node_list) {

@@ -160,7 +160,7 @@ struct NcclTransport::State {
     require_version();
     require_own_devices();
     ncclUniqueId id{};
-    std::vector<std::string> said = agree(plane, "joining NCCL", [&] {
+    std::vector<std::string> said = agree(control, "joining NCCL", [&] {
       if (control.rank() != 0) return std::string();
       if (const ncclResult_t code = ncclGetUniqueId(&id); code != ncclSuccess) {
         throw TransportError(std::string("NCCL: ") + ncclGetErrorString(code));
@@ -188,22 +188,8 @@ struct NcclTransport::State {
     return now < free_before ? free_before - now : 0;
   }
 
-  /// agree() asks a transport; of it only the control plane.
-  struct ControlTransport {
-    ControlPlane& control;
-    [[nodiscard]] std::uint32_t rank() const { return control.rank(); }
-    [[nodiscard]] std::uint32_t ranks() const { return control.ranks(); }
-    [[nodiscard]] std::vector<std::string> all_gather(const std::string& what, const std::string& mine) {
-      return control.all_gather(what, mine);
-    }
-    void all_to_all(const std::string&, std::span<const SendRun>, std::span<const ReceiveRun>) {}
-    void barrier(const std::string& what) { control.barrier(what); }
-    void abort(int exit_code) { control.abort(exit_code); }
-  };
-  ControlTransport plane{control};
-
   void require_version() {
-    require_equal("NCCL's version", agree(plane, "comparing versions of NCCL", [&] {
+    require_equal("NCCL's version", agree(control, "comparing versions of NCCL", [&] {
                     if (ncclGetVersion(&library) != ncclSuccess || library < NCCL_VERSION(2, 18, 0)) {
                       throw InvalidInput("NCCL " + version_text(library) + ": 2.18 or later is needed");
                     }
@@ -212,7 +198,8 @@ struct NcclTransport::State {
   }
 
   void require_own_devices() {
-    const std::vector<std::string> places = agree(plane, "comparing GPUs", [&] { return place_text(control.host()); });
+    const std::vector<std::string> places =
+        agree(control, "comparing GPUs", [&] { return place_text(control.host()); });
     std::map<std::string, std::set<std::uint32_t>> ranks_of;
     for (std::uint32_t rank = 0; rank < places.size(); ++rank) ranks_of[places[rank]].insert(rank);
     for (const auto& [place, ranks] : ranks_of) {
@@ -376,7 +363,11 @@ std::vector<std::string> NcclTransport::all_gather(const std::string& what, cons
 
 void NcclTransport::all_to_all(const std::string& what, std::span<const SendRun> sends,
                                std::span<const ReceiveRun> receives) {
-  state_->exchange(what, sends, receives);
+  try {
+    state_->exchange(what, sends, receives);
+  } catch (const DeviceError& error) {
+    state_->fail(what + ": " + error.what(), true);
+  }
 }
 
 void NcclTransport::barrier(const std::string& what) { state_->control.barrier(what); }

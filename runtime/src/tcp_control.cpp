@@ -559,12 +559,6 @@ class Store {
   std::thread thread_;
 };
 
-std::string own_host() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
-
 }  // namespace
 
 struct TcpControl::State {

@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <exception>
 #include <map>
@@ -39,9 +40,15 @@ class AgreedError : public Error {
   using Error::Error;
 };
 
+/// Transports, and control planes alone.
+template <class T>
+concept Gathers = requires(T& transport, const std::string& text) {
+  { transport.all_gather(text, text) } -> std::same_as<std::vector<std::string>>;
+};
+
 /// Gathers what `say()` returns on every rank. If it throws on any of them, all throw an AgreedError with the
 /// first such rank's words and exit code, and the ranks that have it.
-template <Transport T, class Say>
+template <Gathers T, class Say>
 [[nodiscard]] std::vector<std::string> agree(T& transport, const std::string& what, Say&& say) {
   std::string mine;
   try {

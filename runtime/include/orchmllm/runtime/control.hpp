@@ -1,5 +1,5 @@
 // Control plane: what ranks say to each other beside the bytes of exchanges, for transports whose data plane cannot
-// speak of itself (NCCL). Through MPI (mpi_control.hpp) or a store of the job's own over TCP (tcp_control.hpp).
+// speak of itself (NCCL). Through MPI (mpi_transport.hpp) or a store of the job's own over TCP (tcp_control.hpp).
 //
 // A rank that waits for its data plane calls attend() now and then: others learn from it what it waits for, and it
 // learns that another rank has given up. All waits are bounded. Used by one thread.
@@ -22,6 +22,7 @@ class ControlPlane {
 
   [[nodiscard]] virtual std::uint32_t rank() const = 0;
   [[nodiscard]] virtual std::uint32_t ranks() const = 0;
+  /// Name of the host, for topologies.
   [[nodiscard]] virtual std::string host() const = 0;
 
   [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& what, const std::string& mine) = 0;

@@ -38,6 +38,9 @@ using Environment = std::function<std::optional<std::string>(const std::string& 
 /// Number of the rank on its host, whichever launcher: the number of its GPU. 0 if nothing says so.
 [[nodiscard]] std::uint32_t find_local_rank(const Environment& environment = process_environment);
 
+/// Name of this host, as topologies have it.
+[[nodiscard]] std::string own_host();
+
 /// "node003" of "node[003-007,012]", "a1" of "a1,b2".
 [[nodiscard]] std::string first_host(const std::string& node_list);
 
