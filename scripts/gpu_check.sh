@@ -2,15 +2,20 @@
 # Builds the runtime on GPUs and checks it on this machine's first GPU, in one call:  scripts/gpu_check.sh
 #
 # Kernels against the host's copies, compute-sanitizer on them, NCCL with one rank and with several on one GPU, bandwidth
-# against cudaMemcpy. Writes bench/results/gpu-kernels.json and gpu-run.json, where a GPU is. Every step has a time limit
+# against cudaMemcpy, calibration. Writes bench/results/gpu-*.json, where a GPU is. Every step has a time limit
 # (ORCHMLLM_GPU_LIMIT seconds, default 120; the build 1800). What cannot run here is skipped, loudly. Exits with 1 if
 # anything failed. Settings of the GPU are left as they are.
+#
+# Needs nvcc, NCCL, g++, CMake and Ninja. Other packages (scripts/install_packages.sh gpu) may be installed, or lie in
+# build/gpu-packages, fetched elsewhere by  scripts/install_packages.sh gpu build/gpu-packages.  Without them kernels are
+# measured, and the rest is skipped.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 limit=${ORCHMLLM_GPU_LIMIT:-120}
 build=${ORCHMLLM_GPU_BUILD:-build/gpu}
 passed=() failed=() skipped=()
 mkdir -p "$build/out"
+build=$(realpath "$build")
 
 step() {  # step NAME SECONDS COMMAND...: runs it, its output in a file, its end of it shown where it fails
   local name=$1 seconds=$2 status=0
@@ -46,21 +51,29 @@ if ! command -v nvcc >/dev/null && [ ! -x /usr/local/cuda/bin/nvcc ]; then
   skip "everything" "no CUDA compiler (nvcc); the CUDA Toolkit and NCCL come from NVIDIA"
   summary
 fi
+command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
+# Where CUDA's libraries come as Python packages, compilers and linkers must be told.
+prefixes=$(python3 -c 'import glob, site, sys; print(";".join(p for s in site.getsitepackages() for p in
+  sorted(glob.glob(s + "/nvidia/nccl") + glob.glob(s + "/nvidia/cu1*"))))' 2>/dev/null || true)
+if compgen -G "build/gpu-packages/*.deb" >/dev/null && command -v dpkg >/dev/null; then
+  for package in build/gpu-packages/*.deb; do dpkg -x "$package" "$build/packages"; done
+  prefixes="$build/packages/usr;$prefixes"
+fi
 step configure 600 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG" \
-  -DORCHMLLM_CUDA=ON -DORCHMLLM_BUILD_TESTS=ON -DORCHMLLM_BUILD_BENCH=ON || summary
-targets=(test_kernels test_rows test_tcp_control test_nccl_transport)
-apps=$(cmake --build "$build" --target help | grep -oE '^(orch-run|bench_kernels):' | tr -d ':' | sort -u)
-for name in $apps; do targets+=("$name"); done
+  "-DCMAKE_PREFIX_PATH=$prefixes" -DORCHMLLM_CUDA=ON -DORCHMLLM_BUILD_TESTS=ON -DORCHMLLM_BUILD_BENCH=ON || summary
+wanted=(test_rows test_kernels test_tcp_control test_nccl_transport bench_kernels orch-run)
+mapfile -t targets < <(cmake --build "$build" --target help | grep -oE '^[a-z_-]+' | grep -xF "$(printf '%s\n' "${wanted[@]}")" | sort -u)
+has() { [[ " ${targets[*]} " == *" $1 "* ]]; }
+for name in "${wanted[@]}"; do
+  has "$name" || skip "$name" "packages are missing (scripts/install_packages.sh gpu)"
+done
 step build 1800 cmake --build "$build" --parallel "${ORCHMLLM_JOBS:-$(nproc)}" --target "${targets[@]}" || summary
 bin=$build/bin
-for name in rows tcp_control nccl_transport; do
-  step "$name" "$limit" env RC_PARAMS="seed=1 max_success=60" "$bin/test_$name"
+for name in test_rows test_tcp_control test_nccl_transport; do
+  has $name && step "$name" "$limit" env RC_PARAMS="seed=1 max_success=60" "$bin/$name"
 done
 
 run=("$bin/orch-run" --trace traces/omni-demo.jsonl.gz --model mllm-10b --cluster mpi-localhost --batch 2)
-if [[ $apps != *orch-run* ]]; then
-  skip "orch-run" "not in this build: MPI, fmt, CLI11, toml++ or NLopt is missing"
-fi
 
 has_gpu=no
 if command -v nvidia-smi >/dev/null && timeout 30 nvidia-smi --list-gpus 2>/dev/null | grep -q GPU; then has_gpu=yes; fi
@@ -68,21 +81,22 @@ if [ "$has_gpu" = no ]; then
   for name in kernels compute-sanitizer bench-kernels nccl-one-rank nccl-two-ranks; do
     skip "$name" "no GPU on this machine"
   done
-  if [[ $apps == *orch-run* ]]; then
+  if has orch-run; then
     step refuses-without-gpu "$limit" bash -c '"$@" --transport nccl; [ $? -eq 2 ]' - "${run[@]}"
   fi
   summary
 fi
 
-step kernels "$limit" env ORCHMLLM_KERNEL_INSTANCES=300 "$bin/test_kernels"
-sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)
-if [ -n "$sanitizer" ]; then
-  for tool in memcheck racecheck initcheck; do
-    step "sanitizer-$tool" "$limit" env ORCHMLLM_KERNEL_INSTANCES=6 "$sanitizer" --tool "$tool" --error-exitcode 9 \
-      "$bin/test_kernels"
-  done
-else
-  skip "compute-sanitizer" "not installed"
+if has test_kernels; then
+  step kernels "$limit" env ORCHMLLM_KERNEL_INSTANCES=300 "$bin/test_kernels"
+  if command -v compute-sanitizer >/dev/null; then
+    for tool in memcheck racecheck initcheck; do
+      step "sanitizer-$tool" "$limit" env ORCHMLLM_KERNEL_INSTANCES=6 compute-sanitizer --tool "$tool" --error-exitcode 9 \
+        "$bin/test_kernels"
+    done
+  else
+    skip "compute-sanitizer" "not installed"
+  fi
 fi
 
 if step bench-kernels "$limit" bash -c '"$1" >"$2.part" && mv "$2.part" "$2"' - "$bin/bench_kernels" \
@@ -94,37 +108,36 @@ for row in json.load(open(sys.argv[1]))["rows"]:
 PY
 fi
 
-if [[ $apps == *orch-run* ]]; then
+if has orch-run; then
   step nccl-one-rank "$limit" "${run[@]}" --transport nccl --steps 3 --compute-scale 1e-3 --strategy orchmllm
-  # Ranks that say they are of different hosts may share a GPU; they speak through sockets.
-  ranks() {
-    local number=$1 command=()
+  # Ranks that say they are of different hosts may share a GPU; they speak through sockets, and meet as torchrun's do.
+  ranks() {  # ranks NUMBER OPTIONS...
+    local number=$1 port=$((20000 + RANDOM % 10000)) status=0 processes=()
     shift
     for ((rank = 0; rank < number; ++rank)); do
-      [ "$rank" -gt 0 ] && command+=(:)
-      command+=(-np 1 -x "NCCL_HOSTID=rank$rank" -x NCCL_P2P_DISABLE=1 -x NCCL_SHM_DISABLE=1 -x NCCL_NET=Socket -x NCCL_DEBUG=WARN
-                -x NCCL_SOCKET_IFNAME=lo "${run[@]}" --transport nccl --timeout 30 "$@")
+      env RANK=$rank WORLD_SIZE="$number" LOCAL_RANK=$rank MASTER_ADDR=127.0.0.1 MASTER_PORT=$port NCCL_HOSTID="rank$rank" \
+        NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_NET=Socket NCCL_SOCKET_IFNAME=lo NCCL_DEBUG=WARN \
+        "${run[@]}" --transport nccl --timeout 30 "$@" &
+      processes+=($!)
     done
-    timeout --kill-after=10 "$limit" mpirun --allow-run-as-root --oversubscribe "${command[@]}"
+    for process in "${processes[@]}"; do wait "$process" || status=1; done
+    return $status
   }
-  if ! command -v mpirun >/dev/null; then
-    skip "nccl-two-ranks" "no mpirun"
-  elif ranks 2 --verify off >"$build/out/nccl-try.txt" 2>&1; then
+  export -f ranks
+  quoted_run=$(declare -p run)
+  step_of_ranks() {  # step_of_ranks NAME NUMBER OPTIONS...
+    local name=$1
+    shift
+    step "$name" "$limit" bash -c "$quoted_run; ranks \"\$@\"" - "$@"
+  }
+  if step_of_ranks nccl-two-ranks 2 --verify off; then
     for exchange in direct hierarchical; do
-      printf '=== %4d s: nccl-four-ranks-%s\n' "$SECONDS" "$exchange"
-      if ranks 4 --steps 3 --strategy orchmllm --exchange "$exchange" --ranks-per-node 2 \
-        --json bench/results/gpu-run.json >"$build/out/nccl-four-ranks-$exchange.txt" 2>&1; then
-        passed+=("nccl-four-ranks-$exchange")
-      else
-        tail -n 25 "$build/out/nccl-four-ranks-$exchange.txt" | sed 's/^/    /'
-        failed+=("nccl-four-ranks-$exchange")
-      fi
+      step_of_ranks "nccl-four-ranks-$exchange" 4 --steps 3 --strategy orchmllm --exchange "$exchange" --ranks-per-node 2 \
+        --json "bench/results/gpu-run-$exchange.json"
     done
-  elif grep -qiE 'duplicate gpu|have one GPU' "$build/out/nccl-try.txt"; then
-    skip "nccl-two-ranks" "this NCCL refuses several ranks on one GPU: $(grep -iE 'NCCL' "$build/out/nccl-try.txt" | head -1)"
-  else
-    tail -n 25 "$build/out/nccl-try.txt" | sed 's/^/    /'
-    failed+=("nccl-two-ranks")
+  elif grep -qi 'duplicate gpu' "$build/out/nccl-two-ranks.txt"; then
+    unset 'failed[-1]'
+    skip "nccl-two-ranks" "this NCCL refuses several ranks on one GPU: $(grep -i 'duplicate gpu' "$build/out/nccl-two-ranks.txt" | head -1)"
   fi
 fi
 summary

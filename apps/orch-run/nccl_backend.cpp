@@ -32,7 +32,7 @@ class NcclBackend final : public Backend {
   }
   void compute(const runtime::PhaseFlops& flops, double scale, bool backward) override {
     if (!(flops.total() * scale > 0)) return;
-    if (!load_) load_ = std::make_unique<runtime::GpuProducts>(queue_);
+    if (!load_) load_ = std::make_unique<runtime::GpuPhaseLoad>(queue_);
     load_->run(flops, scale, backward);
   }
   [[nodiscard]] Steps steps(FaultyTransport<Backend>& transport, runtime::ExecutorOptions options) override {
@@ -54,7 +54,7 @@ class NcclBackend final : public Backend {
  private:
   runtime::device::Queue queue_;
   runtime::NcclTransport nccl_;
-  std::unique_ptr<runtime::GpuProducts> load_;
+  std::unique_ptr<runtime::GpuPhaseLoad> load_;
 };
 
 }  // namespace

@@ -16,119 +16,139 @@ namespace orch::runtime {
 
 namespace {
 
-constexpr int width = 4096;      // of weights
-constexpr int rows = 4096;       // in one product
-constexpr int positions = 1024;  // of a head's sequence
-constexpr int head_width = 128;
-constexpr int heads = 32;  // in one batch
 constexpr std::size_t element = 2;
+constexpr float scale = 0.01F;  // outputs become inputs, and must not grow
+constexpr float none = 0;
 
 void require(cublasStatus_t code, const char* what) {
   if (code != CUBLAS_STATUS_SUCCESS) throw DeviceError(std::string(what) + ": cuBLAS: " + cublasGetStatusString(code));
 }
 
-/// Numbers between −1 and 1: zeros would spare the GPU power, and flatter it.
-std::vector<std::uint16_t> any_numbers(std::size_t count) {
-  std::vector<std::uint16_t> numbers(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::uint64_t draw = mix64(i);
-    // Sign and fraction at random, exponents from 2⁻⁸ to 2⁻¹.
-    numbers[i] = static_cast<std::uint16_t>((draw & 0x807fU) | (119U + (draw >> 32U) % 8U) << 7U);
+/// cuBLAS in a queue.
+class Library {
+ public:
+  explicit Library(device::Queue& queue) : queue_(queue) {
+    require(cublasCreate(&handle_), "GPU products");
+    require(cublasSetStream(handle_, static_cast<cudaStream_t>(queue.stream.native())), "GPU products");
   }
-  return numbers;
-}
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+  ~Library() { static_cast<void>(cublasDestroy(handle_)); }
+
+  [[nodiscard]] cublasHandle_t handle() const { return handle_; }
+  void wait() { queue_.stream.synchronize(); }
+
+  /// Room for numbers between −1 and 1: zeros would spare the GPU power, and flatter it.
+  [[nodiscard]] DeviceBuffer numbers(std::size_t count) {
+    std::vector<std::uint16_t> values(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint64_t draw = mix64(i);
+      // Sign and fraction at random, exponents from 2⁻⁸ to 2⁻¹.
+      values[i] = static_cast<std::uint16_t>((draw & 0x807fU) | (119U + (draw >> 32U) % 8U) << 7U);
+    }
+    DeviceBuffer buffer;
+    std::byte* to = buffer.of(count * element, PlainAllocator::instance()).data();
+    device::copy(to, reinterpret_cast<const std::byte*>(values.data()), count * element, queue_.stream);
+    wait();
+    return buffer;
+  }
+
+ private:
+  device::Queue& queue_;
+  cublasHandle_t handle_ = nullptr;
+};
+
+std::byte* data(DeviceBuffer& buffer) { return buffer.of(0, PlainAllocator::instance()).data(); }
 
 }  // namespace
 
 struct GpuProducts::State {
-  explicit State(device::Queue& work) : queue(work) {
-    require(cublasCreate(&handle), "GPU products");
-    require(cublasSetStream(handle, static_cast<cudaStream_t>(queue.stream.native())), "GPU products");
-    const auto take = [](DeviceBuffer& buffer, std::size_t numbers) {
-      return buffer.of(numbers * element, PlainAllocator::instance()).data();
-    };
-    constexpr std::size_t matrix = std::size_t{width} * width;
-    weights = take(memory[0], matrix);
-    input = take(memory[1], std::size_t{rows} * width);
-    output = take(memory[2], std::size_t{rows} * width);
-    queries = take(memory[3], std::size_t{heads} * positions * head_width);
-    scores = take(memory[4], std::size_t{heads} * positions * positions);
-    const std::vector<std::uint16_t> numbers = any_numbers(matrix);
-    const auto upload = [&](std::byte* to, std::size_t count) {
-      device::copy(to, reinterpret_cast<const std::byte*>(numbers.data()), count * element, queue.stream);
-    };
-    upload(weights, matrix);
-    upload(input, std::size_t{rows} * width);
-    upload(queries, std::size_t{heads} * positions * head_width);
-    queue.stream.synchronize();
-  }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
-  ~State() { static_cast<void>(cublasDestroy(handle)); }
+  State(device::Queue& queue, std::size_t given_width)
+      : library(queue),
+        width(static_cast<int>(given_width)),
+        weights(library.numbers(given_width * given_width)),
+        input(library.numbers(rows * given_width)),
+        output(library.numbers(rows * given_width)) {}
 
   /// `count` rows by the weights.
   void multiply(int count) {
-    const float one = 0.01F;  // outputs become inputs, and must not grow
-    const float none = 0;
-    require(
-        cublasGemmEx(handle, CUBLAS_OP_N, CUBLAS_OP_N, width, count, width, &one, weights, CUDA_R_16BF, width, input,
-                     CUDA_R_16BF, width, &none, output, CUDA_R_16BF, width, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
-        "GPU products");
+    require(cublasGemmEx(library.handle(), CUBLAS_OP_N, CUBLAS_OP_N, width, count, width, &scale, data(weights),
+                         CUDA_R_16BF, width, data(input), CUDA_R_16BF, width, &none, data(output), CUDA_R_16BF, width,
+                         CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+            "GPU products");
     std::swap(input, output);
+  }
+
+  Library library;
+  int width;
+  DeviceBuffer weights, input, output;
+};
+
+GpuProducts::GpuProducts(device::Queue& queue, std::size_t width) : state_(std::make_unique<State>(queue, width)) {}
+GpuProducts::~GpuProducts() = default;
+
+void GpuProducts::run(double flops) {
+  const double row_flops = 2.0 * state_->width * state_->width;
+  for (auto left = std::llround(flops / row_flops); left > 0; left -= rows) {
+    state_->multiply(static_cast<int>(std::min<long long>(left, rows)));
+  }
+  state_->library.wait();
+}
+
+struct GpuAttention::State {
+  State(device::Queue& queue, std::size_t given_length)
+      : library(queue),
+        length(static_cast<int>(given_length)),
+        heads(
+            static_cast<int>(std::clamp<std::size_t>((std::size_t{1} << 25U) / (given_length * given_length), 1, 64))),
+        queries(library.numbers(head_numbers())),
+        values(library.numbers(head_numbers())),
+        scores(library.numbers(static_cast<std::size_t>(heads) * given_length * given_length)) {}
+
+  [[nodiscard]] std::size_t head_numbers() const {
+    return static_cast<std::size_t>(heads) * static_cast<std::size_t>(length) * head_dim;
   }
 
   /// `count` positions of each of `batch` heads, against all positions.
   void attend(int count, int batch) {
-    const float scale = 0.01F;
-    const float none = 0;
-    constexpr long long sequence = static_cast<long long>(positions) * head_width;
-    constexpr long long square = static_cast<long long>(positions) * positions;
-    require(cublasGemmStridedBatchedEx(handle, CUBLAS_OP_T, CUBLAS_OP_N, positions, count, head_width, &scale, queries,
-                                       CUDA_R_16BF, head_width, sequence, queries, CUDA_R_16BF, head_width, sequence,
-                                       &none, scores, CUDA_R_16BF, positions, square, batch, CUBLAS_COMPUTE_32F,
-                                       CUBLAS_GEMM_DEFAULT),
+    constexpr int dim = head_dim;
+    const long long sequence = static_cast<long long>(length) * dim;
+    const long long square = static_cast<long long>(length) * length;
+    require(cublasGemmStridedBatchedEx(library.handle(), CUBLAS_OP_T, CUBLAS_OP_N, length, count, dim, &scale,
+                                       data(queries), CUDA_R_16BF, dim, sequence, data(queries), CUDA_R_16BF, dim,
+                                       sequence, &none, data(scores), CUDA_R_16BF, length, square, batch,
+                                       CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
             "GPU attention");
-    require(cublasGemmStridedBatchedEx(handle, CUBLAS_OP_N, CUBLAS_OP_N, head_width, count, positions, &scale, queries,
-                                       CUDA_R_16BF, head_width, sequence, scores, CUDA_R_16BF, positions, square, &none,
-                                       output, CUDA_R_16BF, head_width, sequence, batch, CUBLAS_COMPUTE_32F,
-                                       CUBLAS_GEMM_DEFAULT),
+    require(cublasGemmStridedBatchedEx(library.handle(), CUBLAS_OP_N, CUBLAS_OP_N, dim, count, length, &scale,
+                                       data(queries), CUDA_R_16BF, dim, sequence, data(scores), CUDA_R_16BF, length,
+                                       square, &none, data(values), CUDA_R_16BF, dim, sequence, batch,
+                                       CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
             "GPU attention");
   }
 
-  device::Queue& queue;
-  cublasHandle_t handle = nullptr;
-  DeviceBuffer memory[5];
-  std::byte* weights = nullptr;
-  std::byte* input = nullptr;
-  std::byte* output = nullptr;
-  std::byte* queries = nullptr;
-  std::byte* scores = nullptr;
+  Library library;
+  int length;
+  int heads;
+  DeviceBuffer queries, values, scores;
 };
 
-// The values of a batch of heads go where rows go.
-static_assert(static_cast<long long>(heads) * positions * head_width <= static_cast<long long>(rows) * width);
+GpuAttention::GpuAttention(device::Queue& queue, std::size_t length) : state_(std::make_unique<State>(queue, length)) {}
+GpuAttention::~GpuAttention() = default;
 
-GpuProducts::GpuProducts(device::Queue& queue) : state_(std::make_unique<State>(queue)) {}
-GpuProducts::~GpuProducts() = default;
-
-void GpuProducts::run(const PhaseFlops& flops, double scale, bool backward) {
-  const double products = flops.products * scale * (backward ? 2 : 1);
-  const double attention = flops.attention * scale * (backward ? 2.5 : 1);
-  for (auto left = std::llround(products / (2.0 * width * width)); left > 0; left -= rows) {
-    state_->multiply(static_cast<int>(std::min<long long>(left, rows)));
-  }
-  constexpr long long batch = static_cast<long long>(heads) * positions;
-  for (auto left = std::llround(attention / (4.0 * positions * head_width)); left > 0;) {
-    if (left >= positions) {
-      const long long now = std::min(left, batch) / positions;
-      state_->attend(positions, static_cast<int>(now));
-      left -= now * positions;
+void GpuAttention::run(double flops, bool backward) {
+  const long long length = state_->length;
+  const double row_flops = 4.0 * static_cast<double>(length) * head_dim;
+  for (auto left = std::llround(flops * (backward ? 2.5 : 1) / row_flops); left > 0;) {
+    const long long batch = std::min<long long>(left / length, state_->heads);
+    if (batch > 0) {
+      state_->attend(static_cast<int>(length), static_cast<int>(batch));
+      left -= batch * length;
     } else {
       state_->attend(static_cast<int>(left), 1);
       left = 0;
     }
   }
-  state_->queue.stream.synchronize();
+  state_->library.wait();
 }
 
 }  // namespace orch::runtime

@@ -29,7 +29,11 @@ __device__ void load_starts(const WorkView<Entry>& work, std::uint32_t* starts) 
 // A block's entries, of a unit at least each, and the first one of the next block.
 #define ORCHMLLM_STARTS __shared__ std::uint32_t starts[block_units + 1]
 
-__global__ void __launch_bounds__(block_threads) copy_rows_kernel(const WorkView<Row> work) {
+__global__ void __launch_bounds__(block_threads, 4) copy_rows_kernel(const WorkView<Row> work) {
+  if (const Row* row = only_row(work, blockIdx.x)) {
+    copy_within_row(*row, units_of_block(work, blockIdx.x), threadIdx.x);
+    return;
+  }
   ORCHMLLM_STARTS;
   load_starts(work, starts);
   copy_units(work, blockIdx.x, starts, threadIdx.x);

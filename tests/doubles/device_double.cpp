@@ -220,7 +220,11 @@ void clear(std::byte* memory, std::size_t bytes, Stream& stream) {
 void copy_rows(const WorkView<Row>& work, Stream& stream) {
   gpu::enqueue(stream.native(), [work] {
     gpu::run_blocks(work, [&](std::uint32_t block, const std::uint32_t* starts, std::uint32_t thread) {
-      copy_units(work, block, starts, thread);
+      if (const Row* row = only_row(work, block)) {
+        copy_within_row(*row, units_of_block(work, block), thread);
+      } else {
+        copy_units(work, block, starts, thread);
+      }
     });
     return true;
   });

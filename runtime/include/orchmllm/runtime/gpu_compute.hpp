@@ -1,13 +1,13 @@
 // Compute for realism on a GPU: cuBLAS products of a phase's operations, bf16 with sums in single precision.
 //
-// Products with weights are rows of 4,096 by a 4,096 × 4,096 matrix. Attention is two products a head, 1,024 positions
-// of 128 numbers: positions by positions, then by values, without the softmax between them; it has the shape and the
-// operations of attention, and moves more memory than a fused kernel would. Both are rounded to whole rows: 33,554,432
-// and 524,288 operations. Units: floating-point operations, a multiply-add is two.
+// Attention is two products a head, positions by positions and then by values, without the softmax between them; it has
+// the shape and the operations of attention, and moves more memory than a fused kernel would. Operations are rounded to
+// whole rows. Whatever runs is waited for. Units: floating-point operations, a multiply-add is two.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <memory>
 
 #include "orchmllm/runtime/compute.hpp"
@@ -15,21 +15,52 @@
 
 namespace orch::runtime {
 
+/// Blocks of rows by one square matrix of weights.
 class GpuProducts {
  public:
-  /// The queue outlives this.
-  explicit GpuProducts(device::Queue& queue);
-  GpuProducts(const GpuProducts&) = delete;
-  GpuProducts& operator=(const GpuProducts&) = delete;
-  ~GpuProducts();
+  static constexpr std::size_t rows = 4096;
 
-  /// Runs a share of a phase's forward operations, and waits for them; backward twice as many in products, and 5/2 of
-  /// attention's, as gradients take.
-  void run(const PhaseFlops& flops, double scale, bool backward);
+  /// `width`: of the matrix. The queue outlives this.
+  explicit GpuProducts(device::Queue& queue, std::size_t width = 4096);
+  ~GpuProducts();
+  void run(double flops);
 
  private:
   struct State;
   std::unique_ptr<State> state_;
+};
+
+/// Attention of heads over a number of positions, as many heads at once as fill the GPU.
+class GpuAttention {
+ public:
+  static constexpr std::size_t head_dim = 128;
+
+  /// The queue outlives this.
+  explicit GpuAttention(device::Queue& queue, std::size_t length = 1024);
+  ~GpuAttention();
+  /// Forward operations; backward 5/2 of them, as gradients take.
+  void run(double flops, bool backward);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// What a phase asks of a rank, one after the other.
+class GpuPhaseLoad {
+ public:
+  /// The queue outlives this.
+  explicit GpuPhaseLoad(device::Queue& queue) : products_(queue), attention_(queue) {}
+
+  /// `flops` forward; backward twice as many in products, and the gradients of the same attention.
+  void run(const PhaseFlops& flops, double scale, bool backward) {
+    products_.run(flops.products * scale * (backward ? 2 : 1));
+    attention_.run(flops.attention * scale, backward);
+  }
+
+ private:
+  GpuProducts products_;
+  GpuAttention attention_;
 };
 
 }  // namespace orch::runtime
