@@ -36,8 +36,8 @@ double median(std::vector<double> values) {
 /// Seconds of what `begin()` puts into the stream.
 template <class Begin>
 double timed(device::Queue& queue, Begin&& begin) {
-  device::Event before;
-  device::Event after;
+  device::Event before(true);
+  device::Event after(true);
   before.record(queue.stream);
   begin();
   after.record(queue.stream);
@@ -131,7 +131,7 @@ void run() {
 int main() {
   try {
     if (device::count() == 0) {
-      std::cerr << "bench_kernels: no CUDA device\n";
+      std::cerr << "bench_kernels: " << device::why_none() << "\n";
       return 2;
     }
     run();

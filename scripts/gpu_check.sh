@@ -87,6 +87,7 @@ if [ "$has_gpu" = no ]; then
   summary
 fi
 
+export ORCHMLLM_REQUIRE_GPU=1
 if has test_kernels; then
   step kernels "$limit" env ORCHMLLM_KERNEL_INSTANCES=300 "$bin/test_kernels"
   if command -v compute-sanitizer >/dev/null; then
@@ -116,7 +117,7 @@ if has orch-run; then
     shift
     for ((rank = 0; rank < number; ++rank)); do
       env RANK=$rank WORLD_SIZE="$number" LOCAL_RANK=$rank MASTER_ADDR=127.0.0.1 MASTER_PORT=$port NCCL_HOSTID="rank$rank" \
-        NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_NET=Socket NCCL_SOCKET_IFNAME=lo NCCL_DEBUG=WARN \
+        NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_NVLS_ENABLE=0 NCCL_NET=Socket NCCL_SOCKET_IFNAME=lo NCCL_DEBUG=WARN \
         "${run[@]}" --transport nccl --timeout 30 "$@" &
       processes+=($!)
     done

@@ -121,7 +121,8 @@ void require_task(runtime::ControlPlane& control, const Task& task) {
   }));
 }
 
-int perform(runtime::ControlPlane& control, const Task& task) {
+/// The backend is the caller's, so that it still stands while an error is told.
+int perform(runtime::ControlPlane& control, const Task& task, std::unique_ptr<Backend>& backend) {
   require_task(control, task);
   if (task.calibrates) {
 #ifdef ORCH_RUN_HAVE_CALIBRATE
@@ -131,7 +132,7 @@ int perform(runtime::ControlPlane& control, const Task& task) {
     throw runtime::AgreedError("calibrate is not in this build: it needs Eigen (libeigen3-dev) and MPI", 2);
 #endif
   }
-  const std::unique_ptr<Backend> backend = make_backend(control, task.execute);
+  backend = make_backend(control, task.execute);
   return execute_and_report(*backend, task.execute);
 }
 
@@ -152,8 +153,9 @@ int run_ranks(int argc, char** argv, const Task& task) {
     control->abort(exit_code);
   };
   int exit_code = 1;
+  std::unique_ptr<Backend> backend;
   try {
-    exit_code = perform(*control, task);
+    exit_code = perform(*control, task, backend);
   } catch (const runtime::AgreedError& error) {
     if (control->rank() == 0) std::cerr << "orch-run: error: " << error.what() << std::endl;
     exit_code = error.exit_code();
@@ -165,6 +167,7 @@ int run_ranks(int argc, char** argv, const Task& task) {
     fail(error.what(), 1);
   }
   set_alarm("ending: not all ranks came", patience);
+  backend.reset();
   if (exit_code != 0) {
     std::signal(SIGTERM, SIG_DFL);
     control->barrier("ending");  // a launcher ends all when the first one ends: not before all is said

@@ -48,7 +48,8 @@ class NcclBackend final : public Backend {
             {"nccl", nccl_.version()},
             {"communicator_bytes", memory.communicator_bytes},
             {"peers", memory.peers},
-            {"peer_bytes", memory.peer_bytes}};
+            {"peer_bytes", memory.peer_bytes},
+            {"registered_bytes", memory.registered_bytes}};
   }
 
  private:
@@ -62,9 +63,8 @@ class NcclBackend final : public Backend {
 void require_nccl() {
   const int devices = runtime::device::count();
   if (devices == 0) {
-    throw InvalidInput(
-        "--transport nccl: this machine has no CUDA device, or its driver is older than the CUDA of "
-        "this build; --transport mpi runs on CPUs");
+    throw InvalidInput("--transport nccl: no CUDA device can be used on this machine (" + runtime::device::why_none() +
+                       "); --transport mpi runs on CPUs");
   }
   runtime::device::select(static_cast<int>(runtime::find_local_rank() % static_cast<std::uint32_t>(devices)));
 }

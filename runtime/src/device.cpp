@@ -28,6 +28,13 @@ int count() {
   return 0;
 }
 
+std::string why_none() {
+  int devices = 0;
+  const cudaError_t code = cudaGetDeviceCount(&devices);
+  static_cast<void>(cudaGetLastError());
+  return code == cudaSuccess ? "no CUDA device" : cudaGetErrorString(code);
+}
+
 void select(int index) { require(cudaSetDevice(index), "selecting GPU " + std::to_string(index)); }
 
 std::string name() {
@@ -84,9 +91,9 @@ void Stream::wait(const Event& event) {
 
 void Stream::synchronize() { require(cudaStreamSynchronize(runtime::device::native(*this)), "GPU stream"); }
 
-Event::Event() {
+Event::Event(bool timed) {
   cudaEvent_t event = nullptr;
-  require(cudaEventCreate(&event), "GPU event");
+  require(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming), "GPU event");
   native_ = event;
 }
 
@@ -98,7 +105,10 @@ void Event::record(Stream& stream) {
 
 bool Event::done() const {
   const cudaError_t code = cudaEventQuery(runtime::device::native(*this));
-  if (code == cudaErrorNotReady) return false;
+  if (code == cudaErrorNotReady) {
+    static_cast<void>(cudaGetLastError());  // an answer, not an error of the next launch
+    return false;
+  }
   require(code, "GPU event");
   return true;
 }

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "orchmllm/base/hash.hpp"
@@ -17,7 +16,7 @@ namespace orch::runtime {
 namespace {
 
 constexpr std::size_t element = 2;
-constexpr float scale = 0.01F;  // outputs become inputs, and must not grow
+constexpr float scale = 0.01F;
 constexpr float none = 0;
 
 void require(cublasStatus_t code, const char* what) {
@@ -76,7 +75,6 @@ struct GpuProducts::State {
                          CUDA_R_16BF, width, data(input), CUDA_R_16BF, width, &none, data(output), CUDA_R_16BF, width,
                          CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
             "GPU products");
-    std::swap(input, output);
   }
 
   Library library;

@@ -86,6 +86,11 @@ Launch slurm_launch(const Reader& read) {
   return launch;
 }
 
+/// An agent of torchrun may itself be a process of mpirun or srun, whose variables its processes inherit.
+bool launched_by_torch(const Environment& environment) {
+  return environment("TORCHELASTIC_RUN_ID") && environment("RANK") && environment("WORLD_SIZE");
+}
+
 }  // namespace
 
 std::optional<std::string> process_environment(const std::string& name) {
@@ -95,6 +100,7 @@ std::optional<std::string> process_environment(const std::string& name) {
 }
 
 bool launched_by_mpi(const Environment& environment) {
+  if (launched_by_torch(environment)) return false;
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "MPI_LOCALRANKID"}) {
     if (environment(name)) return true;
   }
@@ -115,7 +121,9 @@ std::optional<Launch> find_launch(const Environment& environment) {
 
 std::uint32_t find_local_rank(const Environment& environment) {
   const Reader read(environment);
-  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "LOCAL_RANK", "SLURM_LOCALID"}) {
+  if (launched_by_torch(environment)) return read.optional("LOCAL_RANK", 0);
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK",
+                           "PALS_LOCAL_RANKID", "FLUX_TASK_LOCAL_ID", "SLURM_LOCALID"}) {
     if (read.has(name)) return read.required(name);
   }
   return 0;

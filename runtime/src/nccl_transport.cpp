@@ -8,7 +8,10 @@
 #include <cstring>
 #include <deque>
 #include <exception>
+#include <fstream>
+#include <future>
 #include <map>
+#include <memory>
 #include <set>
 #include <thread>
 #include <utility>
@@ -37,10 +40,33 @@ std::string version_text(int code) {
   return std::to_string(code / 10000) + "." + std::to_string(code / 100 % 100) + "." + std::to_string(code % 100);
 }
 
-/// What ranks must know of each other before they join: two of them on one GPU do not get along.
+/// What ranks must know of each other before they join: two of them on one GPU do not get along. Machines may share a
+/// name, but not a boot.
 std::string place_text(const std::string& host) {
   const char* other_host = std::getenv("NCCL_HOSTID");
-  return host + (other_host == nullptr ? "" : std::string(" as ") + other_host) + ", GPU " + device::bus_id();
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string boot;
+  std::getline(file, boot);
+  return host + (other_host == nullptr ? "" : std::string(" as ") + other_host) + ", GPU " + device::bus_id() +
+         ", boot " + boot.substr(0, 8);
+}
+
+/// From 2.30 on NCCL lets ranks share a GPU, parts of one (MIG) too, where this variable says so.
+bool shares_devices(int library) {
+  const char* shared = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  return library >= NCCL_VERSION(2, 30, 0) && shared != nullptr && std::string(shared) == "1";
+}
+
+/// Whether the call came back within a while. If it did not, it is left alone with its thread.
+template <class Call>
+bool comes_back(Call call) {
+  auto done = std::make_shared<std::promise<void>>();
+  std::future<void> end = done->get_future();
+  std::thread([call, done] {
+    call();
+    done->set_value();
+  }).detach();
+  return end.wait_for(Seconds(5)) == std::future_status::ready;
 }
 
 }  // namespace
@@ -56,6 +82,9 @@ struct NcclTransport::State {
   NcclOptions options;
   ncclComm_t comm = nullptr;
   bool broken = false;
+  bool in_group = false;
+  bool abandoned = false;  ///< an end that did not come back: its memory may still be in use
+  bool registers = false;  ///< memory of messages, on all ranks or on none
   int library = 0;
   device::Stream stream;
   std::deque<device::Event> events;  ///< one behind each group under way
@@ -80,13 +109,19 @@ struct NcclTransport::State {
     return text;
   }
 
-  /// Ends the communicator, so that nothing of this rank waits on the GPU any more; tells the others why.
+  /// Tells the others why, and ends the communicator, so that nothing of this rank waits on the GPU any more.
   [[noreturn]] void fail(const std::string& why, bool tell) {
     broken = true;
-    if (comm != nullptr) static_cast<void>(ncclCommAbort(comm));
-    comm = nullptr;
-    if (tell) control.give_up(why);
+    if (tell) control.give_up(why);  // first: an abort may wait for what peers on the same host do
+    abort_communicator();
     throw TransportError(why);
+  }
+
+  void abort_communicator() {
+    if (comm == nullptr) return;
+    // Within a group an abort would be put off until its end.
+    if (std::exchange(in_group, false)) static_cast<void>(ncclGroupEnd());
+    abandoned = !comes_back([ended = std::exchange(comm, nullptr)] { static_cast<void>(ncclCommAbort(ended)); });
   }
 
   /// A call is accepted at once or under way; anything else is an error of this rank or a peer.
@@ -150,10 +185,10 @@ struct NcclTransport::State {
     }
   }
 
-  /// Until the communicator has taken what it was given: no other call may follow before.
-  template <class Waiting>
-  void settle(Waiting&& waiting) {
-    wait([&] { return std::pair(require_healthy(waiting) == ncclSuccess, std::uint64_t{0}); }, waiting);
+  /// Until the communicator has taken what it was given: no other call may follow before. `done`: groups, which go on.
+  template <class Waiting, class Done>
+  void settle(Waiting&& waiting, Done&& done) {
+    wait([&] { return std::pair(require_healthy(waiting) == ncclSuccess, done()); }, waiting);
   }
 
   void join() {
@@ -179,8 +214,27 @@ struct NcclTransport::State {
     require(
         ncclCommInitRankConfig(&comm, static_cast<int>(control.ranks()), id, static_cast<int>(control.rank()), &config),
         waiting);
-    settle(waiting);
+    settle(waiting, [] { return std::uint64_t{0}; });
     memory.communicator_bytes = taken_since(before);
+    agree_on_registration();
+  }
+
+  /// All ranks register what they send and receive, or none does: NCCL allows no mixture.
+  void agree_on_registration() {
+#ifdef ORCHMLLM_NCCL_REGISTERS
+    if (!options.register_buffers || library < NCCL_VERSION(2, 19, 0)) return;
+    const std::vector<std::string> said = agree(control, "registering memory", [&] {
+      constexpr std::size_t bytes = std::size_t{2} << 20U;
+      void* data = nullptr;
+      void* handle = nullptr;
+      if (ncclMemAlloc(&data, bytes) != ncclSuccess) return std::string("cannot");
+      const bool can = ncclCommRegister(comm, data, bytes, &handle) == ncclSuccess;
+      if (can && handle != nullptr) static_cast<void>(ncclCommDeregister(comm, handle));
+      static_cast<void>(ncclMemFree(data));
+      return std::string(can ? "can" : "cannot");
+    });
+    registers = std::all_of(said.begin(), said.end(), [](const std::string& text) { return text == "can"; });
+#endif
   }
 
   [[nodiscard]] static std::uint64_t taken_since(std::uint64_t free_before) {
@@ -198,6 +252,7 @@ struct NcclTransport::State {
   }
 
   void require_own_devices() {
+    if (shares_devices(library)) return;
     const std::vector<std::string> places =
         agree(control, "comparing GPUs", [&] { return place_text(control.host()); });
     std::map<std::string, std::set<std::uint32_t>> ranks_of;
@@ -211,9 +266,10 @@ struct NcclTransport::State {
   }
 
   /// Puts a group into the stream; it may wait for connections to peers that are new.
-  template <class Waiting>
-  void launch(const MessageGroup& group, Waiting&& waiting) {
+  template <class Waiting, class Done>
+  void launch(const MessageGroup& group, Waiting&& waiting, Done&& done) {
     require(ncclGroupStart(), waiting);
+    in_group = true;
     for (const SendRun& run : group.sends) {
       require(ncclSend(run.bytes.data(), run.bytes.size(), ncclInt8, static_cast<int>(run.peer), comm, native()),
               waiting);
@@ -222,8 +278,9 @@ struct NcclTransport::State {
       require(ncclRecv(run.bytes.data(), run.bytes.size(), ncclInt8, static_cast<int>(run.peer), comm, native()),
               waiting);
     }
+    in_group = false;
     require(ncclGroupEnd(), waiting);
-    settle(waiting);
+    settle(waiting, done);
   }
 
   [[nodiscard]] bool meets_new_peers(const MessageGroup& group) {
@@ -263,6 +320,7 @@ struct NcclTransport::State {
         for (std::size_t i = first; i < end_of_group[done]; ++i) messages[i].done = true;
         ++done;
       }
+      return std::uint64_t{done};
     };
     const auto waiting = [&] { return waiting_text(what, messages); };
 
@@ -272,8 +330,7 @@ struct NcclTransport::State {
       // New connections take memory; others do not, and are not asked about.
       const bool grows = meets_new_peers(group);
       const std::uint64_t before = grows ? device::memory_info().free : 0;
-      note_done();
-      launch(group, waiting);
+      launch(group, waiting, note_done);
       events[launched++].record(stream);
       if (grows) memory.peer_bytes += taken_since(before);
     }
@@ -282,8 +339,8 @@ struct NcclTransport::State {
     end.record(stream);
     wait(
         [&] {
-          note_done();
-          return std::pair(end.done(), std::uint64_t{done});
+          const std::uint64_t groups_done = note_done();
+          return std::pair(end.done(), groups_done);
         },
         waiting);
     // An error of the last moment is no success.
@@ -291,25 +348,26 @@ struct NcclTransport::State {
   }
 
   [[nodiscard]] std::byte* allocate(std::size_t bytes) {
+    std::byte* data = nullptr;
     Block block{bytes, nullptr, false};
 #ifdef ORCHMLLM_NCCL_REGISTERS
-    if (options.register_buffers && !broken && library >= NCCL_VERSION(2, 19, 0)) {
-      void* data = nullptr;
-      if (ncclMemAlloc(&data, bytes) == ncclSuccess) {
-        block.by_nccl = true;
-        // Without registration messages go through NCCL's own buffers: slower, not wrong.
-        if (ncclCommRegister(comm, data, bytes, &block.handle) != ncclSuccess) block.handle = nullptr;
-        if (block.handle != nullptr) memory.registered_bytes += bytes;
-        return remember(static_cast<std::byte*>(data), block);
-      }
+    if (registers && !broken) {
+      void* of_nccl = nullptr;
+      require_memory(ncclMemAlloc(&of_nccl, bytes), "memory for messages", bytes);
+      require_memory(ncclCommRegister(comm, of_nccl, bytes, &block.handle), "registering messages", bytes);
+      block.by_nccl = true;
+      memory.registered_bytes += bytes;
+      data = static_cast<std::byte*>(of_nccl);
     }
 #endif
-    return remember(device::allocate(bytes), block);
-  }
-
-  std::byte* remember(std::byte* data, const Block& block) {
+    if (data == nullptr) data = device::allocate(bytes);
     blocks[data] = block;
     return data;
+  }
+
+  void require_memory(ncclResult_t code, const char* what, std::size_t bytes) const {
+    if (code == ncclSuccess) return;
+    throw DeviceError(std::string(what) + " of " + std::to_string(bytes) + " bytes: NCCL: " + words(code));
   }
 
   void release(std::byte* data) noexcept {
@@ -317,12 +375,11 @@ struct NcclTransport::State {
     if (found == blocks.end()) return;
     const Block block = found->second;
     blocks.erase(found);
+    if (abandoned) return;
 #ifdef ORCHMLLM_NCCL_REGISTERS
-    if (block.handle != nullptr) {
-      memory.registered_bytes -= block.bytes;
-      if (comm != nullptr) static_cast<void>(ncclCommDeregister(comm, block.handle));
-    }
     if (block.by_nccl) {
+      memory.registered_bytes -= block.bytes;
+      if (comm != nullptr && block.handle != nullptr) static_cast<void>(ncclCommDeregister(comm, block.handle));
       static_cast<void>(ncclMemFree(data));
       return;
     }
@@ -340,9 +397,12 @@ struct NcclTransport::State {
         if (ncclCommGetAsyncError(comm, &code) != ncclSuccess) code = ncclInternalError;
         std::this_thread::sleep_for(std::chrono::microseconds(100));
       }
-      if (code == ncclSuccess && ncclCommDestroy(comm) == ncclSuccess) return;
+      if (code == ncclSuccess) {
+        abandoned = !comes_back([ended = std::exchange(comm, nullptr)] { static_cast<void>(ncclCommDestroy(ended)); });
+        return;
+      }
     }
-    static_cast<void>(ncclCommAbort(comm));
+    abort_communicator();
   }
 };
 

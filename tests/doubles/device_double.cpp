@@ -145,6 +145,7 @@ namespace orch::runtime::device {
 namespace gpu = test::gpu;
 
 int count() { return gpu::devices; }
+std::string why_none() { return "no device of the double"; }
 void select(int index) { gpu::selected = index; }
 std::string name() { return "host memory, sm_0"; }
 std::string bus_id() { return "bus " + std::to_string(gpu::selected); }
@@ -175,7 +176,7 @@ void Stream::synchronize() {
   if (!gpu::queue_of(native_)->items.empty()) throw DeviceError("a stream with messages was waited for without bound");
 }
 
-Event::Event() : native_(new gpu::Place()) {}
+Event::Event(bool) : native_(new gpu::Place()) {}
 Event::~Event() { delete static_cast<gpu::Place*>(native_); }
 
 void Event::record(Stream& stream) {

@@ -60,7 +60,7 @@ struct State {
   std::map<std::string, std::shared_ptr<World>> worlds;
   std::map<int, std::uint64_t> failing, stalled;
   std::map<int, int> versions;
-  bool refuse_registration = false;
+  std::set<int> refusing;  ///< devices, to register
   std::uint64_t ids = 0;
   std::map<void*, std::pair<std::uintptr_t, std::size_t>> registered;  ///< handle → memory
   std::uint64_t handles = 0;
@@ -174,7 +174,7 @@ std::size_t unmet() {
 void fail_at(int rank, std::uint64_t group) { state().failing[rank] = group; }
 void stall_at(int rank, std::uint64_t group) { state().stalled[rank] = group; }
 void set_version(int device, int version) { state().versions[device] = version; }
-void refuse_registration(bool refused) { state().refuse_registration = refused; }
+void refuse_registration(int device) { state().refusing.insert(device); }
 
 }  // namespace orch::test::nccl
 
@@ -335,7 +335,7 @@ ncclResult_t ncclMemFree(void* memory) {
 
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void* memory, size_t bytes, void** handle) {
   const std::scoped_lock lock(gpu::mutex());
-  if (state().refuse_registration) return ncclInvalidUsage;
+  if (state().refusing.count(comm->device) > 0) return ncclInvalidUsage;
   if (!usable(comm, "ncclCommRegister")) return ncclInvalidUsage;
   *handle = reinterpret_cast<void*>(++state().handles);
   state().registered[*handle] = {reinterpret_cast<std::uintptr_t>(memory), bytes};

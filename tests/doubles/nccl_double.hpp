@@ -40,7 +40,7 @@ void fail_at(int rank, std::uint64_t group);
 void stall_at(int rank, std::uint64_t group);
 /// What ncclGetVersion() says; ranks with other devices may differ.
 void set_version(int device, int version);
-/// Registration is refused.
-void refuse_registration(bool refused);
+/// Registration is refused on a device.
+void refuse_registration(int device);
 
 }  // namespace orch::test::nccl

@@ -23,8 +23,10 @@ class DeviceError : public Error {
 
 namespace device {
 
-/// Devices of this process; 0 where there is none, no driver, or one too old.
+/// Devices of this process; 0 where there is none, or none that CUDA can use.
 [[nodiscard]] int count();
+/// CUDA's words for why there is none.
+[[nodiscard]] std::string why_none();
 void select(int index);
 /// "NVIDIA H100 80GB HBM3, sm_90", and what tells it from others of its host.
 [[nodiscard]] std::string name();
@@ -65,7 +67,8 @@ class Stream {
 /// A place in a stream.
 class Event {
  public:
-  Event();
+  /// `timed`: seconds_since() may be asked.
+  explicit Event(bool timed = false);
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
   ~Event();
@@ -74,7 +77,7 @@ class Event {
   /// Whether the stream has come to it; an event that was never recorded is there.
   [[nodiscard]] bool done() const;
   void synchronize() const;
-  /// Both must be there.
+  /// Both are timed, and must be there.
   [[nodiscard]] double seconds_since(const Event& earlier) const;
   [[nodiscard]] void* native() const { return native_; }
 

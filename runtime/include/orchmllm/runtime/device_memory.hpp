@@ -41,7 +41,8 @@ class PlainAllocator final : public DeviceAllocator {
   }
 };
 
-/// Device memory that grows; its contents are whatever they were.
+/// Device memory that grows, by a quarter more than is asked for: registering and freeing take long, and steps differ.
+/// Its contents are whatever they were.
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
@@ -63,8 +64,10 @@ class DeviceBuffer {
     if (bytes > capacity_) {
       free();
       allocator_ = &allocator;
-      data_ = allocator.allocate(bytes);
-      capacity_ = bytes;
+      constexpr std::size_t page = std::size_t{2} << 20U;
+      const std::size_t room = bytes < page ? bytes : (bytes + bytes / 4 + page - 1) / page * page;
+      data_ = allocator.allocate(room);
+      capacity_ = room;
     }
     return {data_, bytes};
   }

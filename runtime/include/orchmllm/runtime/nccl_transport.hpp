@@ -10,8 +10,8 @@
 // The communicator is non-blocking. Waits poll it, and the control plane; an asynchronous error, or no group done for
 // `timeout`, aborts the communicator: the TransportError names those who do not answer and what the others wait for,
 // and is told to all others, who throw it in turn. Afterwards the transport is of no use.
-// What allocate() gives is registered with NCCL where it can be. Needs NCCL 2.18, to compile and to run; registration
-// 2.19. Used by one thread. Units: bytes.
+// What allocate() gives is registered with NCCL where every rank can. Needs NCCL 2.18, to compile and to run;
+// registration 2.19. Used by one thread. Units: bytes.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
