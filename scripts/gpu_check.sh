@@ -58,6 +58,7 @@ prefixes=$(python3 -c 'import glob, site, sys; print(";".join(p for s in site.ge
 if compgen -G "build/gpu-packages/*.deb" >/dev/null && command -v dpkg >/dev/null; then
   for package in build/gpu-packages/*.deb; do dpkg -x "$package" "$build/packages"; done
   prefixes="$build/packages/usr;$prefixes"
+  export CPLUS_INCLUDE_PATH=$build/packages/usr/include${CPLUS_INCLUDE_PATH:+:$CPLUS_INCLUDE_PATH}
 fi
 step configure 600 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG" \
   "-DCMAKE_PREFIX_PATH=$prefixes" -DORCHMLLM_CUDA=ON -DORCHMLLM_BUILD_TESTS=ON -DORCHMLLM_BUILD_BENCH=ON || summary
