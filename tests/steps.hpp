@@ -34,6 +34,14 @@ inline Step any_step(const Mllm& model, PhaseLengths lengths) {
   return step;
 }
 
+/// The two-rank step that the examples of errors are about: one sample of two images on rank 0.
+inline Step small_step() {
+  Mllm model = plain_model();
+  model.encoders.resize(1);
+  const PhaseLengths lengths = lengths_of(model, {counted(10, {{100, 5}, {100, 5}}), counted(10), counted(3)});
+  return {model, lengths, uniform_topology(2, 2), {0, 1, 2}, {0, 0, 1}};
+}
+
 inline StepPlan plan_of(const Step& step, const StepOptions& options = {}) {
   return plan_step(step.model, step.lengths, step.samples, step.home, step.topology, options);
 }

@@ -1,17 +1,22 @@
 // Fluid flows, fabrics and exchanges played over them: closed forms, and invariants on random networks.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <vector>
 
+#include "clusters.hpp"
 #include "orchmllm/base/random.hpp"
 #include "orchmllm/exchange/link_traffic.hpp"
 #include "orchmllm/sim/collectives.hpp"
 #include "orchmllm/sim/exchange_time.hpp"
 #include "orchmllm/sim/fluid.hpp"
 #include "orchmllm/sim/fluid_exchange.hpp"
+#include "orchmllm/sim/step_work.hpp"
 #include "property.hpp"
+#include "steps.hpp"
 
 using namespace orch;
 using namespace orch::sim;
@@ -415,8 +420,9 @@ TEST_CASE("fabric: the way inside a node, under a leaf, and over the spine") {
 
 TEST_CASE("fabric: a ring alone takes what the collectives' model says") {
   Cluster c = small_cluster();
-  for (const double nic : {10e9, 80e9}) {  // the NICs or NVLink set the pace
+  for (const auto& [nic, nics] : {std::pair(10e9, 0U), {80e9, 0U}, {10e9, 1U}}) {  // NICs or NVLink set the pace
     c.links.nic_bandwidth = nic;
+    c.links.nics_per_node = nics;
     const Fabric fabric = fabric_of(c, 8);
     std::vector<std::uint32_t> ranks(8);
     std::iota(ranks.begin(), ranks.end(), 0U);
@@ -597,6 +603,50 @@ TEST_CASE("exchange: a plan's exchanges by themselves, there and back") {
   Cluster shared = c;
   shared.links.nics_per_node = 1;
   CHECK(exchange_times(plan, shared)[1].backward == doctest::Approx(18e-6 + 800e-6).epsilon(0.003));
+}
+
+TEST_CASE("exchange: by itself it takes what it takes in a step that has no other") {
+  test::check_property("predicted exchanges", [] {
+    Cluster c = test::plain_cluster();
+    c.gpus_per_node = 4;
+    c.links = with_latencies(small_cluster()).links;
+    c.links.nics_per_node = *rc::gen::element(0U, 1U, 2U);
+    c.software.parameter_bytes = c.software.reduced_gradient_bytes = 0;  // collectives leave the links alone
+    const Mllm model = test::any_graph_model();
+    std::vector<Sample> samples(12);
+    for (Sample& sample : samples) sample = test::any_ordered_sample(model);
+    const test::Step step = test::any_step(model, test::lengths_of(model, samples));
+    StepOptions options = test::any_options();
+    const std::vector<PhaseShape> shapes = phase_shapes(model);
+    const Parallelism parallelism;
+    for (const auto schedule :
+         {ExchangeSchedule::direct, ExchangeSchedule::hierarchical, ExchangeSchedule::automatic}) {
+      options.schedule = schedule;
+      const StepPlan plan = test::plan_of(step, options);
+      const std::vector<ExchangeTime> times = exchange_times(plan, c);
+      const StepWork work = step_work({model, shapes, c, parallelism}, plan, plan.ranks());
+      for (std::size_t r = 0; r < plan.routes.size(); ++r) {
+        if (plan.routes[r].is_input()) continue;
+        const Exchanges alone{std::span(plan.routes).subspan(r, 1), plan.topology};
+        const PlayedStep played = play_step(shapes, work, alone, c, parallelism);
+        std::array<Nanoseconds, 2> first{}, last{};  // there, back
+        first.fill(played.schedule.makespan);
+        for (TaskId task = 0; task < played.tags.size(); ++task) {
+          const TaskTag& tag = played.tags[task];
+          if (tag.activity != Activity::exchange) continue;
+          first[tag.number] = std::min(first[tag.number], played.schedule.start[task]);
+          last[tag.number] = std::max(last[tag.number], played.schedule.finish[task]);
+        }
+        const auto seconds = [&](std::size_t way) {
+          return last[way] == 0 ? 0 : 1e-9 * static_cast<double>(last[way] - first[way]);
+        };
+        constexpr double rounding = 4e-9;  // of a nanosecond a stage
+        RC_ASSERT(std::abs(times[r].forward - seconds(0)) < rounding);
+        RC_ASSERT(std::abs(times[r].backward - seconds(1)) < rounding);
+        RC_ASSERT(std::abs(times[r].forward + times[r].backward - played.result.exchange_seconds) < rounding);
+      }
+    }
+  });
 }
 
 TEST_CASE("exchange: between the endpoint model and the work that lies on a message's way; bytes are conserved") {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <set>
 
+#include "corrupting.hpp"
 #include "doubles/device_double.hpp"
 #include "doubles/nccl_double.hpp"
 #include "orchmllm/base/hash.hpp"
@@ -364,50 +365,19 @@ TEST_CASE("the executor on device memory over NCCL: every element of any plan ar
   });
 }
 
-namespace {
-
-/// Flips one bit of what rank 1 receives first; `Inner` any transport.
-template <class Inner>
-class Corrupting {
- public:
-  explicit Corrupting(Inner& inner) : inner_(inner) {}
-  [[nodiscard]] std::uint32_t rank() const { return inner_.rank(); }
-  [[nodiscard]] std::uint32_t ranks() const { return inner_.ranks(); }
-  std::vector<std::string> all_gather(const std::string& what, const std::string& mine) {
-    return inner_.all_gather(what, mine);
-  }
-  void all_to_all(const std::string& what, std::span<const SendRun> sends, std::span<const ReceiveRun> receives) {
-    inner_.all_to_all(what, sends, receives);
-    if (rank() == 1 && !receives.empty() && !std::exchange(struck_, true)) receives[0].bytes[17] ^= std::byte{1};
-  }
-  void barrier(const std::string& what) { inner_.barrier(what); }
-  void abort(int code) { inner_.abort(code); }
-
- private:
-  Inner& inner_;
-  bool struck_ = false;
-};
-
-}  // namespace
-
 TEST_CASE("a wrong bit on the device is named in the words of the host") {
-  Mllm model = test::plain_model();
-  model.encoders.resize(1);
-  const PhaseLengths lengths =
-      test::lengths_of(model, {test::counted(10, {{100, 5}, {100, 5}}), test::counted(10), test::counted(3)});
-  const test::Step step{model, lengths, uniform_topology(2, 2), {0, 1, 2}, {0, 0, 1}};
-  const StepPlan plan = test::plan_of(step, test::balancers(Balancer::home, Balancer::lpt));
+  const StepPlan plan = test::plan_of(test::small_step(), test::balancers(Balancer::home, Balancer::lpt));
   std::array<StepReport, 2> expected;
   ThreadHub hub(2);
   test::on_ranks(hub, [&](std::uint32_t rank) {
     ThreadTransport transport(hub, rank);
-    Corrupting corrupting(transport);
+    test::Corrupting corrupting(transport, 1, 0, 17);
     expected[rank] = Executor(corrupting, ExecutorOptions{}).run(0, plan, rank_view(plan, rank));
   });
   nccl::reset();
   std::array<StepReport, 2> reports;
   const auto errors = on_ranks(2, {}, [&](Rank& mine, std::uint32_t rank) {
-    Corrupting corrupting(*mine.transport);
+    test::Corrupting corrupting(*mine.transport, 1, 0, 17);
     Executor executor(corrupting, ExecutorOptions{}, DeviceMemory(*mine.queue, *mine.transport));
     reports[rank] = executor.run(0, plan, rank_view(plan, rank));
   });

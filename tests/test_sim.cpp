@@ -206,6 +206,63 @@ TEST_CASE("collectives equal their closed forms") {
   CHECK(send_seconds(1e6, Link::inter_node, l) == doctest::Approx(10e-6 + 1e6 / 5e9));
 }
 
+TEST_CASE("collectives of GPUs that share NICs") {
+  Links l = round_cluster().links;  // NVLink 100 GB/s, NIC 10 GB/s
+  const Group group{8, 4};          // two nodes of four
+  for (const auto& [nics, together] : {std::pair(0U, 40e9), {1U, 10e9}, {2U, 20e9}, {3U, 30e9}, {4U, 40e9}}) {
+    CAPTURE(nics);
+    l.nics_per_node = nics;
+    CHECK(ring_bandwidth(group, 1e6, l) == together);
+    CHECK(ring_bandwidth({2, 1}, 1e6, l) == 10e9);   // one GPU of each node: it cannot use another one's NIC
+    CHECK(ring_bandwidth({4, 4}, 1e6, l) == 100e9);  // inside a node there is no NIC
+    CHECK(ring_seconds(8e9, group, l) == doctest::Approx(7e9 / together));
+    // 0.1 GB to each: four GPUs of a node send four each to the other node, through what NICs they have.
+    CHECK(all_to_all_seconds(0.8e9, group, l) == doctest::Approx(10e-6 + 7e-6 + 16 * 0.1e9 / together));
+    CHECK(all_to_all_seconds(0.8e9, {4, 4}, l) == doctest::Approx(10e-6 + 3e-6 + 3 * 0.2e9 / 100e9));
+  }
+  l.nic_bandwidth = 90e9;  // NVLink sets the pace where the NICs together are faster
+  l.nics_per_node = 1;
+  CHECK(ring_bandwidth(group, 1e6, l) == 90e9);
+  l.nics_per_node = 2;
+  CHECK(ring_bandwidth(group, 1e6, l) == 100e9);
+  l.nic_bandwidth = 1000e9;
+  CHECK(all_to_all_seconds(0.8e9, group, l) == doctest::Approx(10e-6 + 7e-6 + 3 * 0.1e9 / 100e9));
+}
+
+TEST_CASE("a uniform all-to-all takes what the endpoint model says of its exchange, however many NICs a node has") {
+  test::check_property("uniform all-to-all", [] {
+    const auto per_node = *rc::gen::inRange<std::uint32_t>(1, 7);
+    const auto nodes = *rc::gen::inRange<std::uint32_t>(1, 5);
+    const std::uint32_t ranks = per_node * nodes;
+    Cluster c = round_cluster();
+    c.gpus_per_node = per_node;
+    c.links.nic_bandwidth = *rc::gen::element(1e9, 10e9, 1000e9);
+    c.links.exchange_peer_seconds = 0;  // links count peers apart
+    do {                                // GPUs in equal parts, or a NIC for each
+      c.links.nics_per_node = *rc::gen::inRange<std::uint32_t>(0, per_node + 1);
+    } while (c.links.nics_per_node > 0 && per_node % c.links.nics_per_node != 0);
+    const auto bytes = *rc::gen::inRange<std::uint32_t>(1, 1'000'000);
+    const std::vector<std::uint32_t> lengths(std::size_t{ranks} * ranks, bytes);
+    std::vector<std::uint32_t> before, after;
+    for (std::uint32_t i = 0; i < ranks * ranks; ++i) {
+      before.push_back(i / ranks);
+      after.push_back(i % ranks);
+    }
+    const ExchangePlan plan =
+        exchange_plan(rearrangement(layout(before, ranks), layout(after, ranks)), {{{"x", 1, 1}, lengths}});
+    const LinkRates rates = c.exchange_rates();
+    const double expected = seconds(link_traffic(plan, c.topology(ranks), rates), rates);
+    const double alone = all_to_all_seconds(static_cast<double>(bytes) * ranks, {ranks, per_node}, c.links);
+    RC_ASSERT(std::abs(alone - expected) <= 1e-12 * expected);
+    // A shared NIC is as good to a ring as one of its own with a part of the bandwidth.
+    Links own = c.links;
+    own.nics_per_node = 0;
+    if (c.links.nics_per_node > 0) own.nic_bandwidth *= static_cast<double>(c.links.nics_per_node) / per_node;
+    const double ring = ring_bandwidth({ranks, per_node}, 1, c.links);
+    RC_ASSERT(std::abs(ring_bandwidth({ranks, per_node}, 1, own) - ring) <= 1e-12 * ring);
+  });
+}
+
 TEST_CASE("products: rate of large ones, tiles and waves, short depth, memory") {
   Gpu gpu;
   gpu.peak_flops = 1e12;

@@ -10,8 +10,10 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <functional>
 #include <iostream>
-#include <span>
+#include <limits>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -53,10 +55,23 @@ struct Compute {
   double copy_bandwidth = 0;  ///< bytes read and written
 };
 
-/// All ranks at once, as in a phase. Operations a second of the slowest one.
-template <class Load>
-double rate(MpiTransport& transport, double seconds, double flops, Load&& load) {
-  return flops / repeat(transport, seconds, load, false).seconds;
+/// A load of all ranks at once, as in a phase.
+struct Load {
+  double amount = 0;  ///< floating-point operations, or bytes
+  std::function<void()> run;
+  double seconds = std::numeric_limits<double>::infinity();  ///< median of the quietest round
+
+  [[nodiscard]] double rate() const { return amount / seconds; }
+};
+
+void measure(MpiTransport& transport, double seconds, std::vector<Load>& loads) {
+  each_round(transport, seconds, [&](double round_seconds) {
+    Budget budget(transport, round_seconds);
+    for (std::size_t i = 0; i < loads.size(); ++i) {
+      const double share = budget.left() / static_cast<double>(loads.size() - i);
+      loads[i].seconds = std::min(loads[i].seconds, repeat(transport, share, loads[i].run, false).seconds);
+    }
+  });
 }
 
 /// 1 / rate = 1 / (peak · sustained) + half depth / (peak · sustained) / depth, relative errors' least squares.
@@ -82,60 +97,70 @@ void fit_products(Compute& compute) {
   }
 }
 
+/// Rows of ragged items from all over one buffer to the next place of another, as packing does.
+class Copies {
+ public:
+  static constexpr std::size_t bytes = std::size_t{32} << 20U;
+
+  Copies() : from_(bytes), to_(bytes) {
+    Random random(1);
+    for (std::size_t at = 0; at < bytes; at += items_.back().bytes) {
+      items_.push_back({at, std::min<std::size_t>(bytes - at, 4096 * (1 + random.next() % 64))});
+    }
+    for (std::size_t i = items_.size(); i > 1; --i) std::swap(items_[i - 1], items_[random.next() % i]);
+  }
+
+  void run() {
+    std::size_t at = 0;
+    for (const Item& item : items_) {
+      std::memcpy(to_.data() + at, from_.data() + item.at, item.bytes);
+      at += item.bytes;
+    }
+  }
+
+ private:
+  struct Item {
+    std::size_t at, bytes;
+  };
+  std::vector<std::byte> from_, to_;
+  std::vector<Item> items_;
+};
+
 Compute measure_compute(MpiTransport& transport, double seconds) {
   constexpr std::array<std::size_t, 6> depths{16, 32, 64, 128, 256, 512};
   constexpr std::array<std::size_t, 5> lengths{64, 128, 256, 512, 1024};
-  Compute compute;
-  const double part = seconds / (depths.size() + 4 * lengths.size() + 2);
+  constexpr double least_flops = 4e6;  // of a repetition: long beside its barrier
+  std::vector<Load> loads;
   for (const std::size_t depth : depths) {
-    runtime::set_activity("calibrating products");
-    runtime::Products products(depth);
-    const double flops = 4e6 + 2.0 * static_cast<double>(runtime::Products::rows * depth * depth);
-    const double rows = std::round(flops / (2.0 * static_cast<double>(depth * depth)));
-    const double done = rows * 2.0 * static_cast<double>(depth * depth);
-    compute.products.push_back({depth, rate(transport, part, done, [&] { products.run(done); }), 0});
+    const double row_flops = 2.0 * static_cast<double>(depth * depth);
+    const double flops = row_flops * std::round(runtime::Products::rows + least_flops / row_flops);
+    loads.push_back({flops, [flops, products = runtime::Products(depth)]() mutable { products.run(flops); }});
   }
+  for (const bool causal : {false, true}) {
+    for (const std::size_t length : lengths) {
+      const auto load = std::make_shared<runtime::AttentionLoad>(length, causal);
+      const double flops = load->forward_flops() * std::max(1.0, std::ceil(least_flops / load->forward_flops()));
+      loads.push_back({flops, [=] { load->run(flops, false); }});
+      loads.push_back({2.5 * flops, [=] { load->run(flops, true); }});
+    }
+  }
+  loads.push_back({2.0 * Copies::bytes, [copies = Copies()]() mutable { copies.run(); }});  // read and written
+  measure(transport, seconds, loads);
+
+  Compute compute;
+  auto load = loads.begin();
+  for (const std::size_t depth : depths) compute.products.push_back({depth, (load++)->rate(), 0});
   fit_products(compute);
   for (const bool causal : {false, true}) {
     Compute::Attention& curve = compute.attention[causal ? 1 : 0];
     curve.causal = causal;
     for (const std::size_t length : lengths) {
-      runtime::set_activity("calibrating attention");
-      runtime::AttentionLoad load(length, causal);
-      const double flops = load.forward_flops() * std::max(1.0, std::ceil(4e6 / load.forward_flops()));
       curve.length.push_back(static_cast<double>(length));
-      curve.forward.push_back(rate(transport, part, flops, [&] { load.run(flops, false); }));
-      curve.backward.push_back(rate(transport, part, 2.5 * flops, [&] { load.run(flops, true); }));
+      curve.forward.push_back((load++)->rate());
+      curve.backward.push_back((load++)->rate());
     }
   }
-
-  // Rows of ragged items from all over one buffer to the next place of another, as packing does.
-  runtime::set_activity("calibrating copies");
-  constexpr std::size_t buffer_bytes = std::size_t{32} << 20U;
-  std::vector<std::byte> from(buffer_bytes), to(buffer_bytes);
-  struct Item {
-    std::size_t at, bytes;
-  };
-  std::vector<Item> items;
-  Random random(1);
-  for (std::size_t at = 0; at < buffer_bytes;) {
-    const std::size_t bytes = std::min<std::size_t>(buffer_bytes - at, 4096 * (1 + random.next() % 64));
-    items.push_back({at, bytes});
-    at += bytes;
-  }
-  for (std::size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[random.next() % i]);
-  const double copied = repeat(
-                            transport, 2 * part,
-                            [&] {
-                              std::size_t at = 0;
-                              for (const Item& item : items) {
-                                std::memcpy(to.data() + at, from.data() + item.at, item.bytes);
-                                at += item.bytes;
-                              }
-                            },
-                            false)
-                            .seconds;
-  compute.copy_bandwidth = 2.0 * buffer_bytes / copied;
+  compute.copy_bandwidth = load->rate();
   return compute;
 }
 
@@ -213,9 +238,9 @@ std::string cluster_text(const Calibration& c) {
   const Compute& compute = c.compute;
   std::string text = fmt::format(
       "# Measured by orch-run calibrate {} on {}: {} MPI ranks, {} node{} of {}, in {:.0f} s. Times are\n"
-      "# medians over repetitions, of all ranks at once and of the slowest. What is not here was not measured: it is "
-      "the\n"
-      "# extended file's.\n"
+      "# medians over repetitions in the quietest round, of all ranks at once and of the slowest. What is not here "
+      "was\n"
+      "# not measured: it is the extended file's.\n"
       "extends = \"{}\"\nname = \"{}\"\ngpus_per_node = {}\n\n[gpu]\n",
       ORCHMLLM_VERSION, today(), c.topology.ranks(), c.topology.nodes(), c.topology.nodes() == 1 ? "" : "s",
       c.ranks_per_node(), c.seconds, c.options.extends, std::filesystem::path(c.options.out).stem().string(),
@@ -240,7 +265,7 @@ std::string cluster_text(const Calibration& c) {
 }
 
 void print_calibration(const Calibration& c) {
-  fmt::print("{} rank{}, {} node{} of {}; all ranks at once, medians\n\n", c.topology.ranks(),
+  fmt::print("{} rank{}, {} node{} of {}; all ranks at once, medians of the quietest round\n\n", c.topology.ranks(),
              c.topology.ranks() == 1 ? "" : "s", c.topology.nodes(), c.topology.nodes() == 1 ? "" : "s",
              c.ranks_per_node());
   std::vector<std::vector<std::string>> rows{
@@ -279,6 +304,7 @@ void print_calibration(const Calibration& c) {
 
 void calibrate(MpiTransport& transport, const CalibrateOptions& options) {
   runtime::Stopwatch watch;
+  Budget budget(transport, options.seconds);
   static_cast<void>(runtime::agree(transport, "reading options", [&] {
     if (transport.rank() == 0) {
       std::vector<std::string> inputs = sim::cluster_files(options.extends);
@@ -302,10 +328,12 @@ void calibrate(MpiTransport& transport, const CalibrateOptions& options) {
                                2);
   }
   Calibration c{options, topology, {}, {}, 0};
-  runtime::set_activity("calibrating links");
-  const double links = topology.ranks() > 1 ? 0.7 * options.seconds : 0;
-  if (links > 0) c.links = measure_links(transport, topology, links);
-  c.compute = measure_compute(transport, options.seconds - links);
+  if (topology.ranks() > 1) {
+    runtime::set_activity("calibrating links");
+    c.links = measure_links(transport, topology, 0.7 * options.seconds);
+  }
+  runtime::set_activity("calibrating compute");
+  c.compute = measure_compute(transport, budget.left());
   watch.add_to(c.seconds);
   static_cast<void>(runtime::agree(transport, "writing the cluster file", [&] {
     if (transport.rank() == 0) write_text(cluster_text(c), options.out);

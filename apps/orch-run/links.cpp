@@ -134,23 +134,24 @@ double port_bytes(const LinkRow& row, const LinkFit& link) {
   return ranks_a_port * row.peers * static_cast<double>(row.bytes);
 }
 
-/// Sizes from `first` on, as long as repetitions of the next one fit into its part of the time.
-void measure_sizes(LinkMeter& meter, Link link, std::uint32_t senders, std::uint32_t peers, double seconds,
-                   std::vector<LinkRow>& rows) {
+/// All sizes, as long as repetitions of the next one fit into what is left of the time.
+[[nodiscard]] std::vector<LinkRow> measure_sizes(MpiTransport& transport, LinkMeter& meter, Link link,
+                                                 std::uint32_t senders, std::uint32_t peers, double seconds) {
   std::vector<std::uint64_t> sizes;
   for (std::uint64_t bytes = smallest_message; bytes <= largest_message; bytes *= 4) sizes.push_back(bytes);
-  double left = seconds;
+  std::vector<LinkRow> rows;
+  Budget budget(transport, seconds);
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     // Small ones need little: the larger half gets what they leave.
+    const double left = budget.left();
     const double part = left / static_cast<double>(sizes.size() - i);
-    if (i > 0 && rows.back().seconds * 4 * fewest_repetitions > left) break;
+    // Four times the bytes may take four times as long, once more than they are repeated.
+    if (i > 0 && rows.back().seconds * 4 * (fewest_repetitions + 1) > left) break;
     rows.push_back(meter.measure(link, senders, peers, sizes[i], std::min(part, 0.3 * seconds)));
-    left -= rows.back().seconds * rows.back().repetitions;
   }
+  return rows;
 }
 
-/// What else runs on a machine or network only ever adds time: of several rounds' medians the smallest counts.
-constexpr std::uint32_t rounds = 3;
 void keep_quietest(std::vector<LinkRow>& rows, const LinkRow& row) {
   const auto same = std::find_if(rows.begin(), rows.end(), [&](const LinkRow& known) {
     return known.link == row.link && known.senders == row.senders && known.peers == row.peers &&
@@ -244,14 +245,17 @@ LinkResults measure_links(MpiTransport& transport, const Topology& topology, dou
 
   LinkResults results;
   LinkMeter meter(transport, topology);
-  const double part = 0.9 * seconds / rounds / static_cast<double>(std::max<std::size_t>(1, series.size()));
-  for (std::uint32_t round = 0; round < rounds; ++round) {
-    for (const Series& s : series) {
-      std::vector<LinkRow> rows;
-      measure_sizes(meter, s.link, s.senders, s.peers, part, rows);
-      for (const LinkRow& row : rows) keep_quietest(results.rows, row);
+  Budget budget(transport, seconds);
+  each_round(transport, 0.9 * seconds, [&](double round_seconds) {
+    Budget round(transport, round_seconds);
+    for (std::size_t i = 0; i < series.size(); ++i) {
+      const Series& s = series[i];
+      const double part = round.left() / static_cast<double>(series.size() - i);
+      for (const LinkRow& row : measure_sizes(transport, meter, s.link, s.senders, s.peers, part)) {
+        keep_quietest(results.rows, row);
+      }
     }
-  }
+  });
   if (nodes > 1 && size > 1) results.between.ports = shared_ports(results.rows, size);
 
   // Small messages on the slowest kind of link that there is: what sets up an exchange.
@@ -272,11 +276,11 @@ LinkResults measure_links(MpiTransport& transport, const Topology& topology, dou
   }
   fit_bandwidth(results, Link::intra_node, results.inside);
   fit_bandwidth(results, Link::inter_node, results.between);
-  if (size > 1) results.inside.hop_seconds = meter.hop(1, 0.03 * seconds);
-  if (nodes > 1) results.between.hop_seconds = meter.hop(size, 0.03 * seconds);
+  if (size > 1) results.inside.hop_seconds = meter.hop(1, budget.left() / 3);
+  if (nodes > 1) results.between.hop_seconds = meter.hop(size, budget.left() / 2);
   if (topology.ranks() > 1) {
     const Repeated gathers =
-        repeat(transport, 0.03 * seconds, [&] { (void)transport.all_gather("calibrating collectives", "-"); });
+        repeat(transport, budget.left(), [&] { (void)transport.all_gather("calibrating collectives", "-"); });
     // A gathering is two collectives: of lengths, of texts.
     const double hops =
         (nodes - 1) * results.between.hop_seconds + (topology.ranks() - nodes) * results.inside.hop_seconds;

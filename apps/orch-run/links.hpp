@@ -44,7 +44,8 @@ struct LinkResults {
   double collective_seconds = 0;  ///< of a collective, beyond its hops
 };
 
-/// Nodes have the same number of ranks. Takes `seconds`, on links that carry a kilobyte in much less than that.
+/// Nodes have the same number of ranks. Takes `seconds`; more where the first repetitions do, of 64 bytes each way of
+/// sending.
 [[nodiscard]] LinkResults measure_links(runtime::MpiTransport& transport, const Topology& topology, double seconds);
 
 }  // namespace orch::apps

@@ -98,8 +98,8 @@ CLI::App* add_calibrate_command(CLI::App& app, CalibrateOptions& options) {
       ->capture_default_str();
   command
       ->add_option("--seconds", options.seconds,
-                   "Time to measure in; exceeded only where three repetitions of one kind of message take longer than "
-                   "its part")
+                   "Time to measure in; exceeded only where three repetitions of every load and smallest message take "
+                   "longer")
       ->check(CLI::Range(1.0, 86400.0))
       ->capture_default_str();
   command

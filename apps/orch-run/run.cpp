@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -63,38 +66,45 @@ std::uint64_t fingerprint(const Mllm& model, const PhaseLengths& lengths) {
   return print.value();
 }
 
+/// Names and values.
+using Settings = std::vector<std::pair<std::string, std::string>>;
+
 /// What must be the same on all ranks, the likeliest reason first.
-std::vector<std::pair<std::string, std::string>> settings(const ExecuteOptions& options, const RunInputs& inputs) {
-  const LinkRates rates = inputs.cluster.exchange_rates();
-  return {{"version", ORCHMLLM_VERSION},
-          {"--trace", fmt::format("{} ({})", inputs.trace.name, hex(inputs.trace.hash))},
-          {"--model", fmt::format("{} ({})", inputs.model.name, hex(fingerprint(inputs.model, *inputs.lengths)))},
-          {"--cluster", fmt::format("{} ({}, {}, {}, {})", inputs.cluster.name, rates.bandwidth[0], rates.bandwidth[1],
-                                    rates.base_seconds, rates.peer_seconds)},
-          {"--batch", fmt::format("{}", options.batch)},
-          {"--steps", fmt::format("{}", options.steps)},
-          {"--seed", fmt::format("{}", options.seed)},
-          {"--strategy", fmt::format("{}", fmt::join(options.strategies, ","))},
-          {"--exchange", options.exchange},
-          {"--verify", options.verify},
-          {"--compute-scale", fmt::format("{}", options.compute_scale)},
-          {"--ranks-per-node", fmt::format("{}", options.ranks_per_node)}};
+Settings settings(const ExecuteOptions& options, const RunInputs& inputs) {
+  Settings result{
+      {"version", ORCHMLLM_VERSION},
+      {"--trace", fmt::format("{} ({})", inputs.trace.name, hex(inputs.trace.hash))},
+      {"--model", fmt::format("{} ({})", inputs.model.name, hex(fingerprint(inputs.model, *inputs.lengths)))},
+      {"--cluster", inputs.cluster.name},
+      {"--batch", fmt::format("{}", options.batch)},
+      {"--steps", fmt::format("{}", options.steps)},
+      {"--seed", fmt::format("{}", options.seed)},
+      {"--strategy", fmt::format("{}", fmt::join(options.strategies, ","))},
+      {"--exchange", options.exchange},
+      {"--verify", options.verify},
+      {"--compute-scale", fmt::format("{}", options.compute_scale)},
+      {"--ranks-per-node", fmt::format("{}", options.ranks_per_node)}};
+  for (const auto& [key, value] : sim::cluster_settings(options.cluster)) result.emplace_back("cluster " + key, value);
+  return result;
 }
 
 /// Throws an AgreedError that names the first setting which differs, and the ranks.
-void compare_settings(Backend& transport, const std::vector<std::pair<std::string, std::string>>& mine) {
-  std::string text;
-  for (const auto& [name, value] : mine) text += value + "\n";
-  std::vector<std::string> said = transport.all_gather("comparing settings", text);
-  for (const auto& [name, unused] : mine) {
-    std::vector<std::string> values;
-    for (std::string& rest : said) {
-      const std::size_t end = rest.find('\n');
-      values.push_back(rest.substr(0, end));
-      rest.erase(0, end == std::string::npos ? end : end + 1);
+void compare_settings(Backend& transport, const Settings& mine) {
+  const std::string text = Json(mine).dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string hash = hex(Fingerprint().add_bytes(text).value());
+  const std::vector<std::string> hashes = transport.all_gather("comparing settings", hash);
+  if (std::count(hashes.begin(), hashes.end(), hash) == std::ssize(hashes)) return;
+  std::vector<std::string> names;  // as the first rank that has them lists them
+  std::map<std::string, std::vector<std::string>> values;
+  const std::vector<std::string> said = transport.all_gather("naming settings", text);
+  for (std::size_t rank = 0; rank < said.size(); ++rank) {
+    for (const auto& [name, value] : Json::parse(said[rank]).get<Settings>()) {
+      const auto [at, is_new] = values.try_emplace(name, said.size(), "unset");
+      if (is_new) names.push_back(name);
+      at->second[rank] = value;
     }
-    runtime::require_equal(name, values);
   }
+  for (const std::string& name : names) runtime::require_equal(name, values[name]);
 }
 
 StepOptions step_options(const ExecuteOptions& options, const std::string& strategy, const RunInputs& inputs) {
@@ -298,14 +308,16 @@ Topology find_topology(const std::vector<std::string>& hosts, std::uint32_t rank
 
 std::vector<Run> execute(Backend& transport, const ExecuteOptions& options) {
   RunInputs inputs;
+  Settings mine;
   Fault fault;
   runtime::set_activity("reading inputs");
   static_cast<void>(runtime::agree(transport, "reading inputs", [&] {
     fault = Fault::from_environment();
     inputs = read_rank_inputs(options, transport.rank());
+    mine = settings(options, inputs);
     return std::string();
   }));
-  compare_settings(transport, settings(options, inputs));
+  compare_settings(transport, mine);
   const Topology topology =
       find_topology(transport.all_gather("comparing hosts", transport.host()), options.ranks_per_node);
   std::vector<Run> runs;

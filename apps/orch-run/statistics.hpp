@@ -3,7 +3,7 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -14,8 +14,8 @@
 
 namespace orch::apps {
 
-inline constexpr std::uint32_t fewest_repetitions = 3;
-inline constexpr std::uint32_t most_repetitions = 101;
+inline constexpr std::size_t fewest_repetitions = 3;
+inline constexpr std::size_t most_repetitions = 101;
 
 /// The middle value, or the mean of the two; 0 of none.
 [[nodiscard]] inline double median(std::vector<double> values) {
@@ -25,14 +25,42 @@ inline constexpr std::uint32_t most_repetitions = 101;
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
+/// The most that any rank says of a time; the same on all ranks, which take part together.
+template <runtime::Transport T>
+[[nodiscard]] double largest(T& transport, double mine) {
+  double most = 0;
+  for (const std::string& text : transport.all_gather("comparing times", std::to_string(1e9 * mine))) {
+    most = std::max(most, 1e-9 * std::strtod(text.c_str(), nullptr));
+  }
+  return most;
+}
+
+/// Time to measure in. What is left of it is the same on all ranks: that of the rank where least is.
+template <runtime::Transport T>
+class Budget {
+ public:
+  Budget(T& transport, double seconds) : transport_(transport), seconds_(seconds) {}
+
+  /// Below zero where it is exceeded. All ranks take part.
+  [[nodiscard]] double left() {
+    watch_.add_to(over_);
+    return seconds_ - largest(transport_, over_);
+  }
+
+ private:
+  T& transport_;
+  double seconds_;
+  double over_ = 0;
+  runtime::Stopwatch watch_;
+};
+
 struct Repeated {
   double seconds = 0;  ///< median of the repetitions, of the rank where it is largest
   std::uint32_t repetitions = 0;
 };
 
-/// Times an act from all ranks being there to all being done; the same on all ranks. The first one warms up and tells
-/// how many more fit into `seconds`: 3 to 101, fewer where that takes half as long again. `together`: the end is when
-/// all are done, not each by itself.
+/// Times an act from all ranks being there to all being done; the same on all ranks. Once to warm up, then 3 to 101
+/// times, as long as `seconds` last. `together`: the end is when all are done, not each by itself.
 template <runtime::Transport T, class Act>
 [[nodiscard]] Repeated repeat(T& transport, double seconds, Act&& act, bool together = true) {
   const auto timed = [&] {
@@ -44,26 +72,34 @@ template <runtime::Transport T, class Act>
     watch.add_to(time);
     return time;
   };
-  const auto largest = [&](double mine) {
-    double most = 0;
-    for (const std::string& text : transport.all_gather("comparing times", std::to_string(1e9 * mine))) {
-      most = std::max(most, 1e-9 * std::strtod(text.c_str(), nullptr));
-    }
-    return most;
-  };
-  const double first = std::max(1e-7, largest(timed()));
-  const auto fitting = static_cast<std::uint32_t>(std::min<double>(most_repetitions, seconds / first));
-  const std::uint32_t count = std::max(fewest_repetitions, fitting);
+  Budget budget(transport, seconds);
+  static_cast<void>(timed());
   std::vector<double> times;
-  runtime::Stopwatch watch;
-  double over = 0;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    times.push_back(timed());
-    watch.add_to(over);
-    // What takes long is not repeated at any price, should it turn out to take longer still.
-    if (first > 0.01 && largest(over) > 1.5 * seconds) break;
+  // Ranks compare how much time is left before every doubling, not after every repetition.
+  for (std::size_t next = fewest_repetitions; next > 0;) {
+    for (std::size_t i = 0; i < next; ++i) times.push_back(timed());
+    const double left = std::max(0.0, budget.left());
+    const double each = (seconds - left) / static_cast<double>(times.size() + 1);
+    const auto fitting = static_cast<std::size_t>(std::min(static_cast<double>(most_repetitions), left / each));
+    next = std::min({times.size(), most_repetitions - times.size(), fitting});
   }
-  return {largest(median(times)), static_cast<std::uint32_t>(times.size())};
+  return {largest(transport, median(times)), static_cast<std::uint32_t>(times.size())};
+}
+
+/// What else runs on a machine or network only ever adds time: so things are measured in rounds, and of the medians of
+/// one thing in all rounds the smallest counts. Calls `round(its seconds)`, a third of `seconds`, until no other one as
+/// long as the last fits.
+template <runtime::Transport T, class Round>
+void each_round(T& transport, double seconds, Round&& round) {
+  constexpr double rounds = 3;
+  Budget budget(transport, seconds);
+  double before = seconds;
+  double left = seconds;
+  do {
+    before = left;
+    round(std::min(seconds / rounds, left));
+    left = budget.left();
+  } while (left > 0 && left >= before - left);
 }
 
 }  // namespace orch::apps

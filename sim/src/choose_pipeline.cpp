@@ -7,7 +7,7 @@
 
 #include "orchmllm/base/error.hpp"
 #include "orchmllm/orchestrate/sampler.hpp"
-#include "orchmllm/sim/step_work.hpp"
+#include "step_model.hpp"
 
 namespace orch::sim {
 
@@ -25,13 +25,7 @@ Trial try_out(const Mllm& model, const PhaseLengths& lengths, const Cluster& clu
   const std::uint32_t tried = std::min(instances, 2U);
   const std::uint32_t samples = configuration.batch * p.gpus();
   const std::vector<PhaseShape> shapes = phase_shapes(model);
-  const StepModel step{.model = model,
-                       .shapes = shapes,
-                       .cluster = cluster,
-                       .parallelism = p,
-                       .micro_batch = configuration.micro_batch,
-                       .exchange = strategy.exchange,
-                       .padded = configuration.padded};
+  const StepModel step = step_model(model, shapes, cluster, configuration, strategy);
   const StepPlan plan = plan_step(model, lengths, Sampler(lengths.samples(), configuration.seed).next(tried * samples),
                                   home_ranks(tried, samples), uniform_topology(tried, 1), strategy.options);
   const PlayedStep played = play_pipeline(shapes, step_work(step, plan, instances), cluster, p);

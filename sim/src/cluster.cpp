@@ -1,5 +1,7 @@
 #include "orchmllm/sim/cluster.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -86,6 +88,19 @@ TomlFile read_extended(const std::string& path) {
   merged.table.erase("extends");
   merged.path = path;
   return merged;
+}
+
+void add_settings(const toml::node& node, const std::string& path, std::map<std::string, std::string>& settings) {
+  const std::string prefix = path.empty() ? path : path + ".";
+  if (const toml::table* table = node.as_table()) {
+    for (auto&& [key, value] : *table) add_settings(value, prefix + std::string(key.str()), settings);
+  } else if (const toml::array* list = node.as_array()) {
+    for (std::size_t i = 0; i < list->size(); ++i) add_settings((*list)[i], prefix + std::to_string(i), settings);
+  } else if (node.is_number()) {
+    settings[path] = fmt::format("{}", node.value<double>().value());
+  } else {
+    settings[path] = node.is_boolean() ? fmt::format("{}", node.value<bool>().value()) : node.value_or(std::string());
+  }
 }
 
 std::vector<Tile> read_tiles(TomlSection& section) {
@@ -212,6 +227,12 @@ std::vector<std::string> cluster_files(const std::string& name) {
   std::vector<std::string> paths;
   for (const TomlFile& file : read_chain(find_file("clusters", name))) paths.push_back(file.path);
   return paths;
+}
+
+std::map<std::string, std::string> cluster_settings(const std::string& name) {
+  std::map<std::string, std::string> settings;
+  add_settings(read_extended(find_file("clusters", name)).table, {}, settings);
+  return settings;
 }
 
 }  // namespace orch::sim

@@ -12,7 +12,7 @@
 #include "orchmllm/base/hash.hpp"
 #include "orchmllm/cost/shape.hpp"
 #include "orchmllm/orchestrate/sampler.hpp"
-#include "orchmllm/sim/step_work.hpp"
+#include "step_model.hpp"
 
 namespace orch::sim {
 
@@ -244,15 +244,8 @@ StrategyResult simulate(const Mllm& model, const PhaseLengths& lengths, const Cl
     split = split_samples(model, lengths, configuration.batch * parallelism.gpus(),
                           static_cast<std::uint32_t>(topology.first_rank[1] - topology.first_rank[0]));
   }
-  const StepModel step_model{.model = model,
-                             .shapes = shapes,
-                             .cluster = cluster,
-                             .parallelism = parallelism,
-                             .micro_batch = configuration.micro_batch,
-                             .exchange = strategy.exchange,
-                             .network = configuration.network,
-                             .padded = configuration.padded,
-                             .split = split ? &*split : nullptr};
+  StepModel every_step = step_model(model, shapes, cluster, configuration, strategy);
+  every_step.split = split ? &*split : nullptr;
   Conditions conditions{scales(configuration.slow_gpus, configuration), scales(configuration.slow_links, configuration),
                         configuration.jitter, 0};
   for (std::uint32_t step = 0; step < configuration.steps; ++step) {
@@ -262,7 +255,7 @@ StrategyResult simulate(const Mllm& model, const PhaseLengths& lengths, const Cl
         plan_step(model, split ? split->lengths : lengths, batch.samples, batch.home, topology, options);
     hash.add(plan.hash);
     conditions.seed = mix64(configuration.seed * 0x9e3779b97f4a7c15ULL + step);
-    PlayedStep played = play(step_model, plan, conditions);
+    PlayedStep played = play(every_step, plan, conditions);
     const double plan_seconds = planning_seconds(configuration, cluster, strategy, plan);
     result.plan_seconds += plan_seconds;
     add_planning(played, configuration, cluster, plan_seconds);

@@ -335,6 +335,7 @@ class DataParallelStep {
       for (const std::vector<const ExchangePlan*>& plans : route_stages(route)) {
         if (barrier == no_task) {
           barrier = graph_.add_barrier();
+          graph_.depend(begin, barrier);  // stages before it may have nothing to send
           for (const TaskId task : exchange.tasks) graph_.depend(task, barrier);
         }
         const LaneTasks stage = add_stage(plans, barrier, Activity::exchange, route.from);

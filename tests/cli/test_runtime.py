@@ -234,6 +234,27 @@ class BadInput(Ranks):
                 self.assertEqual(err.count("differs"), 1)
                 self.assertFalse(self.json.exists())
 
+    def test_clusters_that_differ(self):
+        """In any key that plans or predictions use, stated or not; but not in how a file is written."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        cluster = pathlib.Path(folder.name) / "mine.toml"
+        ranks_with = lambda *cluster: [*SMALL[:4], "--cluster", *cluster, *SMALL[6:], "--json", self.json]
+        for lines, differs in (("[links]\nnics_per_node = 1\n", "links.nics_per_node .*: unset on ranks 1, 2 and 3, but 1"),
+                               ("[gpu.gemm]\nhalf_depth = 77\n", "gpu.gemm.half_depth .*: .* on ranks 1, 2 and 3, but 77"),
+                               ("[software]\nplan_us_per_sample = 3\n", "software.plan_us_per_sample .*, but 3")):
+            with self.subTest(lines):
+                cluster.write_text(f'extends = "mpi-localhost"\n{lines}')
+                err = self.ends_badly([*self.ranks(1, *ranks_with(cluster)), ":", *self.ranks(3, *ranks_with("mpi-localhost"))],
+                                      f"error: cluster {differs} on rank 0", code=2)
+                self.assertEqual(err.count("differs"), 1)
+        cluster.write_text('extends = "mpi-localhost"\ngpus_per_node = 0x10\n')
+        same = pathlib.Path(folder.name) / "same.toml"
+        same.write_text('# Another file.\ngpus_per_node = 16\nextends = "mine"\n')
+        process = mpirun(*self.ranks(1, *ranks_with(cluster)), ":", *self.ranks(1, *ranks_with(same)))
+        _, err = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 0, err)
+
     def other_trace(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)

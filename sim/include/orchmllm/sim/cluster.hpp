@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -143,5 +144,9 @@ struct Cluster {
 [[nodiscard]] Cluster load_cluster(const std::string& name);
 /// The file and all that it extends.
 [[nodiscard]] std::vector<std::string> cluster_files(const std::string& name);
+/// All that a cluster file and those it extends state, key → value: "links.nics_per_node" → "4", entries of lists by
+/// number. Equal for files that differ in layout, order of keys, notation of numbers or how they extend each other.
+/// Throws InvalidInput.
+[[nodiscard]] std::map<std::string, std::string> cluster_settings(const std::string& name);
 
 }  // namespace orch::sim
