@@ -79,7 +79,7 @@ run=("$bin/orch-run" --trace traces/omni-demo.jsonl.gz --model mllm-10b --cluste
 has_gpu=no
 if command -v nvidia-smi >/dev/null && timeout 30 nvidia-smi --list-gpus 2>/dev/null | grep -q GPU; then has_gpu=yes; fi
 if [ "$has_gpu" = no ]; then
-  for name in kernels compute-sanitizer bench-kernels nccl-one-rank nccl-two-ranks; do
+  for name in kernels compute-sanitizer bench-kernels nccl-one-rank calibrate compute nccl-two-ranks; do
     skip "$name" "no GPU on this machine"
   done
   if has orch-run; then
@@ -112,6 +112,12 @@ fi
 
 if has orch-run; then
   step nccl-one-rank "$limit" "${run[@]}" --transport nccl --steps 3 --compute-scale 1e-3 --strategy orchmllm
+  cluster=bench/results/gpu-cluster.toml
+  if step calibrate "$limit" "$bin/orch-run" calibrate --transport nccl --seconds 40 --out "$cluster"; then
+    # All of the model's operations, beside what the simulator says of them on the file just measured.
+    step compute "$limit" "$bin/orch-run" --trace traces/omni-demo.jsonl.gz --model mllm-10b --cluster "$cluster" --batch 2 --steps 3 \
+      --transport nccl --compute-scale 1 --json bench/results/gpu-compute.json
+  fi
   # Ranks that say they are of different hosts may share a GPU; they speak through sockets, and meet as torchrun's do.
   ranks() {  # ranks NUMBER OPTIONS...
     local number=$1 port=$((20000 + RANDOM % 10000)) status=0 processes=()

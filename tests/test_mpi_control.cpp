@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "orchmllm/base/error.hpp"
-#include "orchmllm/runtime/mpi_control.hpp"
+#include "orchmllm/runtime/mpi_transport.hpp"
 
 using namespace orch;
 using namespace orch::runtime;
@@ -46,7 +46,7 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 TEST_CASE("ranks of one job") {
   int argc = 0;
   char** argv = nullptr;
-  MpiControl control(argc, argv, {.timeout = limit});
+  MpiTransport control(argc, argv, {.timeout = limit});
   const std::uint32_t me = control.rank();
   REQUIRE(control.ranks() == 3);
   CHECK(control.all_gather("greeting", std::to_string(me)) == std::vector<std::string>{"0", "1", "2"});

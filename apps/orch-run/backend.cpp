@@ -25,7 +25,7 @@ void require_transport(const runtime::ControlPlane& control, const std::string& 
   }
 }
 
-std::unique_ptr<Backend> make_backend(runtime::ControlPlane& control, const ExecuteOptions& options) {
+std::unique_ptr<Backend> make_backend(runtime::ControlPlane& control, const TransportOptions& options) {
   return options.transport == "nccl" ? nccl_backend(control, options) : mpi_backend(control);
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "fault.hpp"
+#include "loads.hpp"
 #include "options.hpp"
 #include "orchmllm/runtime/compute.hpp"
 #include "orchmllm/runtime/control.hpp"
@@ -48,8 +49,16 @@ class Backend {
   virtual void compute(const runtime::PhaseFlops& flops, double scale, bool backward) = 0;
   /// Both live as long as the steps.
   [[nodiscard]] virtual Steps steps(FaultyTransport<Backend>& transport, runtime::ExecutorOptions options) = 0;
+  [[nodiscard]] virtual LoadShape load_shape() const = 0;
   /// Of this rank's device, for the report; null where there is nothing to say.
   [[nodiscard]] virtual Json device() { return nullptr; }
+
+  // For calibrate.
+  [[nodiscard]] virtual DeviceLoads loads() = 0;
+  /// Of messages to or from others, until the next call; its contents are whatever they were.
+  [[nodiscard]] virtual std::span<std::byte> message_memory(std::size_t bytes, bool incoming) = 0;
+  /// From there on links are as fast as they get.
+  [[nodiscard]] virtual std::uint64_t largest_message() const = 0;
 
  private:
   runtime::ControlPlane& control_;
@@ -65,7 +74,7 @@ static_assert(runtime::Transport<Backend>);
 /// nccl, selects the rank's GPU.
 void require_transport(const runtime::ControlPlane& control, const std::string& transport);
 /// All ranks take part. The control plane outlives what is returned.
-[[nodiscard]] std::unique_ptr<Backend> make_backend(runtime::ControlPlane& control, const ExecuteOptions& options);
+[[nodiscard]] std::unique_ptr<Backend> make_backend(runtime::ControlPlane& control, const TransportOptions& options);
 
 // Parts of a build that may be missing (mpi_missing.cpp, nccl_missing.cpp).
 [[nodiscard]] bool has_mpi();
@@ -74,6 +83,6 @@ void require_transport(const runtime::ControlPlane& control, const std::string& 
 void require_mpi(const runtime::ControlPlane& control);
 [[nodiscard]] std::unique_ptr<Backend> mpi_backend(runtime::ControlPlane& control);
 void require_nccl();
-[[nodiscard]] std::unique_ptr<Backend> nccl_backend(runtime::ControlPlane& control, const ExecuteOptions& options);
+[[nodiscard]] std::unique_ptr<Backend> nccl_backend(runtime::ControlPlane& control, const TransportOptions& options);
 
 }  // namespace orch::apps

@@ -1,28 +1,22 @@
 #include "calibrate.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
-
 #include <Eigen/Core>
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <functional>
 #include <iostream>
 #include <limits>
-#include <memory>
 #include <utility>
 #include <vector>
 
 #include "links.hpp"
-#include "orchmllm/base/random.hpp"
 #include "orchmllm/cost/fit.hpp"
 #include "orchmllm/runtime/activity.hpp"
 #include "orchmllm/runtime/agreement.hpp"
-#include "orchmllm/runtime/compute.hpp"
 #include "orchmllm/sim/cluster.hpp"
 #include "orchmllm/version.hpp"
 #include "run.hpp"
@@ -32,8 +26,6 @@ namespace orch::apps {
 
 namespace {
 
-using runtime::MpiTransport;
-
 /// Rate of matrix products by inner dimension.
 struct ProductRow {
   std::size_t depth = 0;
@@ -41,17 +33,23 @@ struct ProductRow {
   double fitted = 0;  ///< by peak · sustained · depth / (depth + half depth)
 };
 
+/// Rates of attention with one mask.
+struct AttentionCurve {
+  bool causal = false;
+  std::vector<double> length, forward, backward;  ///< tokens, FLOP/s
+};
+
 struct Compute {
+  std::string arithmetic;
+  double memory_bytes = 0;
+  std::size_t rows = 0;  ///< of a product
+  std::size_t head_dim = 0;
   std::vector<ProductRow> products;
   double peak = 0;
   double sustained = 1;
   double half_depth = 0;
   double residual = 0;
-  struct Attention {
-    bool causal = false;
-    std::vector<double> length, forward, backward;  ///< tokens, FLOP/s
-  };
-  std::array<Attention, 2> attention;
+  std::vector<AttentionCurve> attention;
   double copy_bandwidth = 0;  ///< bytes read and written
 };
 
@@ -64,7 +62,7 @@ struct Load {
   [[nodiscard]] double rate() const { return amount / seconds; }
 };
 
-void measure(MpiTransport& transport, double seconds, std::vector<Load>& loads) {
+void measure(Backend& transport, double seconds, std::vector<Load>& loads) {
   each_round(transport, seconds, [&](double round_seconds) {
     Budget budget(transport, round_seconds);
     for (std::size_t i = 0; i < loads.size(); ++i) {
@@ -97,76 +95,37 @@ void fit_products(Compute& compute) {
   }
 }
 
-/// Rows of ragged items from all over one buffer to the next place of another, as packing does.
-class Copies {
- public:
-  static constexpr std::size_t bytes = std::size_t{32} << 20U;
-
-  Copies() : from_(bytes), to_(bytes) {
-    Random random(1);
-    for (std::size_t at = 0; at < bytes; at += items_.back().bytes) {
-      items_.push_back({at, std::min<std::size_t>(bytes - at, 4096 * (1 + random.next() % 64))});
-    }
-    for (std::size_t i = items_.size(); i > 1; --i) std::swap(items_[i - 1], items_[random.next() % i]);
-  }
-
-  void run() {
-    std::size_t at = 0;
-    for (const Item& item : items_) {
-      std::memcpy(to_.data() + at, from_.data() + item.at, item.bytes);
-      at += item.bytes;
-    }
-  }
-
- private:
-  struct Item {
-    std::size_t at, bytes;
-  };
-  std::vector<std::byte> from_, to_;
-  std::vector<Item> items_;
-};
-
-Compute measure_compute(MpiTransport& transport, double seconds) {
-  constexpr std::array<std::size_t, 6> depths{16, 32, 64, 128, 256, 512};
-  constexpr std::array<std::size_t, 5> lengths{64, 128, 256, 512, 1024};
-  constexpr double least_flops = 4e6;  // of a repetition: long beside its barrier
+Compute measure_compute(Backend& backend, double seconds) {
+  const DeviceLoads device = backend.loads();
   std::vector<Load> loads;
-  for (const std::size_t depth : depths) {
-    const double row_flops = 2.0 * static_cast<double>(depth * depth);
-    const double flops = row_flops * std::round(runtime::Products::rows + least_flops / row_flops);
-    loads.push_back({flops, [flops, products = runtime::Products(depth)]() mutable { products.run(flops); }});
+  for (const ProductLoad& product : device.products) {
+    const double row_flops = 2.0 * static_cast<double>(product.depth * product.depth);
+    const double flops = row_flops * std::round(static_cast<double>(device.rows) + device.least_flops / row_flops);
+    loads.push_back({flops, [flops, &product] { product.run(flops); }});
   }
-  for (const bool causal : {false, true}) {
-    for (const std::size_t length : lengths) {
-      const auto load = std::make_shared<runtime::AttentionLoad>(length, causal);
-      const double flops = load->forward_flops() * std::max(1.0, std::ceil(least_flops / load->forward_flops()));
-      loads.push_back({flops, [=] { load->run(flops, false); }});
-      loads.push_back({2.5 * flops, [=] { load->run(flops, true); }});
-    }
+  for (const SequenceLoad& sequence : device.attention) {
+    const double flops = sequence.forward_flops * std::max(1.0, std::ceil(device.least_flops / sequence.forward_flops));
+    loads.push_back({flops, [flops, &sequence] { sequence.run(flops, false); }});
+    loads.push_back({2.5 * flops, [flops, &sequence] { sequence.run(flops, true); }});
   }
-  loads.push_back({2.0 * Copies::bytes, [copies = Copies()]() mutable { copies.run(); }});  // read and written
-  measure(transport, seconds, loads);
+  loads.push_back({2 * device.copied_bytes, device.copy});  // read and written
+  measure(backend, seconds, loads);
 
-  Compute compute;
+  Compute compute{device.arithmetic, device.memory_bytes, device.rows, device.head_dim, {}, 0, 1, 0, 0, {}, 0};
   auto load = loads.begin();
-  for (const std::size_t depth : depths) compute.products.push_back({depth, (load++)->rate(), 0});
+  for (const ProductLoad& product : device.products) compute.products.push_back({product.depth, (load++)->rate(), 0});
   fit_products(compute);
-  for (const bool causal : {false, true}) {
-    Compute::Attention& curve = compute.attention[causal ? 1 : 0];
-    curve.causal = causal;
-    for (const std::size_t length : lengths) {
-      curve.length.push_back(static_cast<double>(length));
-      curve.forward.push_back((load++)->rate());
-      curve.backward.push_back((load++)->rate());
+  for (const SequenceLoad& sequence : device.attention) {
+    if (compute.attention.empty() || compute.attention.back().causal != sequence.causal) {
+      compute.attention.push_back({sequence.causal, {}, {}, {}});
     }
+    AttentionCurve& curve = compute.attention.back();
+    curve.length.push_back(static_cast<double>(sequence.length));
+    curve.forward.push_back((load++)->rate());
+    curve.backward.push_back((load++)->rate());
   }
   compute.copy_bandwidth = load->rate();
   return compute;
-}
-
-double memory_gib(std::uint32_t ranks_per_node) {
-  const double bytes = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
-  return bytes / (1024.0 * 1024 * 1024) / ranks_per_node;
 }
 
 std::string today() {
@@ -186,12 +145,14 @@ std::string list(const std::vector<double>& values, double unit) {
 
 struct Calibration {
   const CalibrateOptions& options;
+  std::string extends;
   const Topology& topology;
   LinkResults links;
   Compute compute;
   double seconds = 0;
 
   [[nodiscard]] std::uint32_t ranks_per_node() const { return topology.size(0); }
+  [[nodiscard]] bool on_gpus() const { return options.transport == "nccl"; }
 };
 
 std::string link_lines(const Calibration& c) {
@@ -237,29 +198,36 @@ std::string link_lines(const Calibration& c) {
 std::string cluster_text(const Calibration& c) {
   const Compute& compute = c.compute;
   std::string text = fmt::format(
-      "# Measured by orch-run calibrate {} on {}: {} MPI ranks, {} node{} of {}, in {:.0f} s. Times are\n"
+      "# Measured by orch-run calibrate {} on {}: {} ranks over {}, {} node{} of {}, in {:.0f} s. Times are\n"
       "# medians over repetitions in the quietest round, of all ranks at once and of the slowest. What is not here "
       "was\n"
       "# not measured: it is the extended file's.\n"
       "extends = \"{}\"\nname = \"{}\"\ngpus_per_node = {}\n\n[gpu]\n",
-      ORCHMLLM_VERSION, today(), c.topology.ranks(), c.topology.nodes(), c.topology.nodes() == 1 ? "" : "s",
-      c.ranks_per_node(), c.seconds, c.options.extends, std::filesystem::path(c.options.out).stem().string(),
-      c.ranks_per_node());
-  text += fmt::format("peak_tflops = {:.4g} # the best rate of any product, single precision\n", compute.peak / 1e12);
-  text += fmt::format("memory_gib = {:.4g} # of the host, by rank\n", memory_gib(c.ranks_per_node()));
+      ORCHMLLM_VERSION, today(), c.topology.ranks(), c.on_gpus() ? "NCCL" : "MPI", c.topology.nodes(),
+      c.topology.nodes() == 1 ? "" : "s", c.ranks_per_node(), c.seconds, c.extends,
+      std::filesystem::path(c.options.out).stem().string(), c.ranks_per_node());
+  text +=
+      fmt::format("peak_tflops = {:.4g} # the best rate of any product, {}\n", compute.peak / 1e12, compute.arithmetic);
+  constexpr double gib = 1024.0 * 1024 * 1024;
+  if (c.on_gpus()) {
+    text += fmt::format("memory_gib = {:.4g} # as the driver says\n", compute.memory_bytes / gib);
+  } else {
+    text +=
+        fmt::format("memory_gib = {:.4g} # of the host, by rank\n", compute.memory_bytes / gib / c.ranks_per_node());
+  }
   text += fmt::format("memory_bandwidth_gbytes = {:.4g} # read and written by copies of ragged rows\n",
                       compute.copy_bandwidth / 1e9);
   text += fmt::format(
       "\n[gpu.gemm] # {} rows by square matrices of {} to {}; root mean square error {:.1f} %\n"
       "sustained = {:.4g}\nhalf_depth = {:.4g}\n",
-      runtime::Products::rows, compute.products.front().depth, compute.products.back().depth, 100 * compute.residual,
+      compute.rows, compute.products.front().depth, compute.products.back().depth, 100 * compute.residual,
       compute.sustained, compute.half_depth);
-  for (const Compute::Attention& curve : compute.attention) {
+  if (c.on_gpus()) text += "\n# Attention: two products a head, without a softmax; fused kernels differ.";
+  for (const AttentionCurve& curve : compute.attention) {
     text += fmt::format(
         "\n[[gpu.attention]]\nhead_dim = {}\ncausal = {}\nlength = {}\nforward_tflops = {}\n"
         "backward_tflops = {}\n",
-        runtime::AttentionLoad::head_dim, curve.causal, list(curve.length, 1), list(curve.forward, 1e12),
-        list(curve.backward, 1e12));
+        compute.head_dim, curve.causal, list(curve.length, 1), list(curve.forward, 1e12), list(curve.backward, 1e12));
   }
   return text + link_lines(c);
 }
@@ -287,13 +255,12 @@ void print_calibration(const Calibration& c) {
   }
   print_table(rows);
   fmt::print("\n");
-  rows = {{"attention, length", "forward GFLOP/s", "backward", "causal forward", "causal backward"}};
-  const Compute::Attention& full = c.compute.attention[0];
-  const Compute::Attention& causal = c.compute.attention[1];
-  for (std::size_t i = 0; i < full.length.size(); ++i) {
-    rows.push_back({fmt::format("{}", full.length[i]), fmt::format("{:.2f}", full.forward[i] / 1e9),
-                    fmt::format("{:.2f}", full.backward[i] / 1e9), fmt::format("{:.2f}", causal.forward[i] / 1e9),
-                    fmt::format("{:.2f}", causal.backward[i] / 1e9)});
+  rows = {{"attention, length", "mask", "forward GFLOP/s", "backward"}};
+  for (const AttentionCurve& curve : c.compute.attention) {
+    for (std::size_t i = 0; i < curve.length.size(); ++i) {
+      rows.push_back({fmt::format("{}", curve.length[i]), curve.causal ? "causal" : "none",
+                      fmt::format("{:.2f}", curve.forward[i] / 1e9), fmt::format("{:.2f}", curve.backward[i] / 1e9)});
+    }
   }
   print_table(rows);
   fmt::print("\ncopies: {}/s read and written\n{}\n{} s\n", bytes_text(c.compute.copy_bandwidth), link_lines(c),
@@ -302,24 +269,25 @@ void print_calibration(const Calibration& c) {
 
 }  // namespace
 
-void calibrate(MpiTransport& transport, const CalibrateOptions& options) {
+void calibrate(Backend& backend, const CalibrateOptions& options) {
   runtime::Stopwatch watch;
-  Budget budget(transport, options.seconds);
-  static_cast<void>(runtime::agree(transport, "reading options", [&] {
-    if (transport.rank() == 0) {
-      std::vector<std::string> inputs = sim::cluster_files(options.extends);
+  std::string extends = options.extends;
+  if (extends.empty()) extends = options.transport == "nccl" ? "h100-8x400g" : "mpi-localhost";
+  Budget budget(backend, options.seconds);
+  static_cast<void>(runtime::agree(backend, "reading options", [&] {
+    if (backend.rank() == 0) {
+      std::vector<std::string> inputs = sim::cluster_files(extends);
       require_distinct(inputs, {options.out});
-      static_cast<void>(sim::load_cluster(options.extends));
+      static_cast<void>(sim::load_cluster(extends));
     }
     return std::string();
   }));
-  const std::vector<std::string> budgets =
-      transport.all_gather("comparing settings", fmt::format("{}", options.seconds));
+  const std::vector<std::string> budgets = backend.all_gather("comparing settings", fmt::format("{}", options.seconds));
   runtime::require_equal("--seconds", budgets);
   runtime::require_equal("--ranks-per-node",
-                         transport.all_gather("comparing settings", fmt::format("{}", options.ranks_per_node)));
+                         backend.all_gather("comparing settings", fmt::format("{}", options.ranks_per_node)));
   const Topology topology =
-      find_topology(transport.all_gather("comparing hosts", transport.host()), options.ranks_per_node);
+      find_topology(backend.all_gather("comparing hosts", backend.host()), options.ranks_per_node);
   for (std::uint32_t node = 1; node < topology.nodes(); ++node) {
     if (topology.size(node) == topology.size(0)) continue;
     throw runtime::AgreedError(fmt::format("calibrate needs as many ranks on every node, but node 0 has {} and node {} "
@@ -327,19 +295,19 @@ void calibrate(MpiTransport& transport, const CalibrateOptions& options) {
                                            topology.size(0), node, topology.size(node)),
                                2);
   }
-  Calibration c{options, topology, {}, {}, 0};
+  Calibration c{options, extends, topology, {}, {}, 0};
   if (topology.ranks() > 1) {
     runtime::set_activity("calibrating links");
-    c.links = measure_links(transport, topology, 0.7 * options.seconds);
+    c.links = measure_links(backend, topology, 0.7 * options.seconds);
   }
   runtime::set_activity("calibrating compute");
-  c.compute = measure_compute(transport, budget.left());
+  c.compute = measure_compute(backend, budget.left());
   watch.add_to(c.seconds);
-  static_cast<void>(runtime::agree(transport, "writing the cluster file", [&] {
-    if (transport.rank() == 0) write_text(cluster_text(c), options.out);
+  static_cast<void>(runtime::agree(backend, "writing the cluster file", [&] {
+    if (backend.rank() == 0) write_text(cluster_text(c), options.out);
     return std::string();
   }));
-  if (transport.rank() != 0 || options.out == "-") return;
+  if (backend.rank() != 0 || options.out == "-") return;
   print_calibration(c);
   static_cast<void>(sim::load_cluster(options.out));  // what it wrote, it can read
 }

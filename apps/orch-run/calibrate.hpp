@@ -9,12 +9,12 @@
 
 #include <string>
 
+#include "backend.hpp"
 #include "options.hpp"
-#include "orchmllm/runtime/mpi_transport.hpp"
 
 namespace orch::apps {
 
 /// All ranks take part; rank 0 writes the file and prints tables. Throws AgreedError, TransportError.
-void calibrate(runtime::MpiTransport& transport, const CalibrateOptions& options);
+void calibrate(Backend& backend, const CalibrateOptions& options);
 
 }  // namespace orch::apps

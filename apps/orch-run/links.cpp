@@ -13,12 +13,10 @@ namespace orch::apps {
 
 namespace {
 
-using runtime::MpiTransport;
 using runtime::ReceiveRun;
 using runtime::SendRun;
 
 constexpr std::uint64_t smallest_message = 64;
-constexpr std::uint64_t largest_message = std::uint64_t{16} << 20U;
 constexpr std::uint64_t small_message = 4096;                     // up to here set-up decides
 constexpr std::uint64_t large_message = std::uint64_t{1} << 18U;  // from here on bandwidth does
 
@@ -48,7 +46,7 @@ class Pattern {
 
 class LinkMeter {
  public:
-  LinkMeter(MpiTransport& transport, const Topology& topology) : transport_(transport), topology_(topology) {}
+  LinkMeter(Backend& transport, const Topology& topology) : transport_(transport), topology_(topology) {}
 
   /// Repeats an exchange until `seconds` are over. Throws TransportError.
   [[nodiscard]] LinkRow measure(Link link, std::uint32_t senders, std::uint32_t peers, std::uint64_t bytes,
@@ -57,18 +55,18 @@ class LinkMeter {
     std::vector<SendRun> sends;
     std::vector<ReceiveRun> receives;
     const std::uint32_t me = transport_.rank();
-    const std::size_t most = std::size_t{bytes} * topology_.ranks();
-    if (send_.size() < most) {
-      send_.resize(most);
-      receive_.resize(most);
-    }
+    std::vector<std::uint32_t> to_peers, from_peers;
     for (std::uint32_t step = 1; step < topology_.ranks(); ++step) {  // the next rank first, as runs do
       const std::uint32_t to = (me + step) % topology_.ranks();
       const std::uint32_t from = (me + topology_.ranks() - step) % topology_.ranks();
-      if (pattern.sends(me, to)) sends.push_back({to, 0, std::span(send_).subspan(sends.size() * bytes, bytes)});
-      if (pattern.sends(from, me)) {
-        receives.push_back({from, 0, std::span(receive_).subspan(receives.size() * bytes, bytes)});
-      }
+      if (pattern.sends(me, to)) to_peers.push_back(to);
+      if (pattern.sends(from, me)) from_peers.push_back(from);
+    }
+    const std::span<std::byte> outgoing = transport_.message_memory(to_peers.size() * bytes, false);
+    const std::span<std::byte> incoming = transport_.message_memory(from_peers.size() * bytes, true);
+    for (const std::uint32_t to : to_peers) sends.push_back({to, 0, outgoing.subspan(sends.size() * bytes, bytes)});
+    for (const std::uint32_t from : from_peers) {
+      receives.push_back({from, 0, incoming.subspan(receives.size() * bytes, bytes)});
     }
     const Repeated times =
         repeat(transport_, seconds, [&] { transport_.all_to_all("calibrating links", sends, receives); });
@@ -78,13 +76,14 @@ class LinkMeter {
   /// Half of the way there and back of a small message between rank 0 and `peer`.
   [[nodiscard]] double hop(std::uint32_t peer, double seconds) {
     constexpr int turns = 16;
-    std::vector<std::byte> byte(1);
+    const std::span<std::byte> outgoing = transport_.message_memory(1, false);
+    const std::span<std::byte> incoming = transport_.message_memory(1, true);
     const std::uint32_t me = transport_.rank();
     const std::uint32_t other = me == 0 ? peer : 0;
     const Repeated times = repeat(transport_, seconds, [&] {
       for (int turn = 0; turn < turns && (me == 0 || me == peer); ++turn) {
-        const std::vector<SendRun> send{{other, 0, byte}};
-        const std::vector<ReceiveRun> receive{{other, 0, byte}};
+        const std::vector<SendRun> send{{other, 0, outgoing}};
+        const std::vector<ReceiveRun> receive{{other, 0, incoming}};
         const char* what = "calibrating latency";
         transport_.all_to_all(what, me == 0 ? send : std::vector<SendRun>{},
                               me == 0 ? std::vector<ReceiveRun>{} : receive);
@@ -96,10 +95,8 @@ class LinkMeter {
   }
 
  private:
-  MpiTransport& transport_;
+  Backend& transport_;
   const Topology& topology_;
-  std::vector<std::byte> send_;
-  std::vector<std::byte> receive_;
 };
 
 /// Relative errors' least squares: seconds ≈ Σ coefficient · column, none negative.
@@ -135,10 +132,10 @@ double port_bytes(const LinkRow& row, const LinkFit& link) {
 }
 
 /// All sizes, as long as repetitions of the next one fit into what is left of the time.
-[[nodiscard]] std::vector<LinkRow> measure_sizes(MpiTransport& transport, LinkMeter& meter, Link link,
-                                                 std::uint32_t senders, std::uint32_t peers, double seconds) {
+[[nodiscard]] std::vector<LinkRow> measure_sizes(Backend& transport, LinkMeter& meter, Link link, std::uint32_t senders,
+                                                 std::uint32_t peers, double seconds) {
   std::vector<std::uint64_t> sizes;
-  for (std::uint64_t bytes = smallest_message; bytes <= largest_message; bytes *= 4) sizes.push_back(bytes);
+  for (std::uint64_t bytes = smallest_message; bytes <= transport.largest_message(); bytes *= 4) sizes.push_back(bytes);
   std::vector<LinkRow> rows;
   Budget budget(transport, seconds);
   for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -204,7 +201,7 @@ void fit_bandwidth(LinkResults& results, Link link, LinkFit& into) {
   for (LinkRow& row : results.rows) {
     if (row.link == link) row.fitted = setup(row) + port_bytes(row, into) / into.bandwidth;
   }
-  for (std::uint64_t bytes = smallest_message; bytes <= largest_message; bytes *= 4) {
+  for (std::uint64_t bytes = smallest_message; bytes <= largest; bytes *= 4) {
     std::vector<double> shares;
     for (const LinkRow& row : results.rows) {
       const double carrying = row.seconds - setup(row);
@@ -220,7 +217,7 @@ void fit_bandwidth(LinkResults& results, Link link, LinkFit& into) {
 
 }  // namespace
 
-LinkResults measure_links(MpiTransport& transport, const Topology& topology, double seconds) {
+LinkResults measure_links(Backend& transport, const Topology& topology, double seconds) {
   const std::uint32_t size = topology.size(0);
   const std::uint32_t nodes = topology.nodes();
   const std::uint32_t others = (nodes - 1) * size;

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "backend.hpp"
 #include "orchmllm/exchange/link_traffic.hpp"
 #include "orchmllm/placement/topology.hpp"
-#include "orchmllm/runtime/mpi_transport.hpp"
 
 namespace orch::apps {
 
@@ -46,6 +46,6 @@ struct LinkResults {
 
 /// Nodes have the same number of ranks. Takes `seconds`; more where the first repetitions do, of 64 bytes each way of
 /// sending.
-[[nodiscard]] LinkResults measure_links(runtime::MpiTransport& transport, const Topology& topology, double seconds);
+[[nodiscard]] LinkResults measure_links(Backend& transport, const Topology& topology, double seconds);
 
 }  // namespace orch::apps

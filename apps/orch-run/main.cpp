@@ -102,11 +102,9 @@ struct Task {
   bool calibrates = false;
   std::string usage_error;
 
-  [[nodiscard]] double timeout_seconds() const {
-    return calibrates ? calibrate.timeout_seconds : execute.timeout_seconds;
-  }
-  [[nodiscard]] double spin_milliseconds() const {
-    return calibrates ? calibrate.spin_milliseconds : execute.spin_milliseconds;
+  [[nodiscard]] const TransportOptions& transport() const {
+    if (calibrates) return calibrate;
+    return execute;
   }
 };
 
@@ -116,7 +114,7 @@ void require_task(runtime::ControlPlane& control, const Task& task) {
     if (!task.usage_error.empty()) throw InvalidInput(task.usage_error);
     const ExecuteOptions& options = task.execute;
     if (!task.calibrates) require_distinct({options.trace, options.model, options.cluster}, {options.json});
-    require_transport(control, options.transport);
+    require_transport(control, task.transport().transport);
     return std::string();
   }));
 }
@@ -124,26 +122,25 @@ void require_task(runtime::ControlPlane& control, const Task& task) {
 /// The backend is the caller's, so that it still stands while an error is told.
 int perform(runtime::ControlPlane& control, const Task& task, std::unique_ptr<Backend>& backend) {
   require_task(control, task);
-  if (task.calibrates) {
+  backend = make_backend(control, task.transport());
+  if (!task.calibrates) return execute_and_report(*backend, task.execute);
 #ifdef ORCH_RUN_HAVE_CALIBRATE
-    calibrate(dynamic_cast<runtime::MpiTransport&>(control), task.calibrate);
-    return 0;
+  calibrate(*backend, task.calibrate);
+  return 0;
 #else
-    throw runtime::AgreedError("calibrate is not in this build: it needs Eigen (libeigen3-dev) and MPI", 2);
+  throw runtime::AgreedError("calibrate is not in this build: it needs Eigen (libeigen3-dev)", 2);
 #endif
-  }
-  backend = make_backend(control, task.execute);
-  return execute_and_report(*backend, task.execute);
 }
 
 int run_ranks(int argc, char** argv, const Task& task) {
-  const double timeout = task.timeout_seconds();
+  const TransportOptions& options = task.transport();
+  const double timeout = options.timeout_seconds;
   const double patience = std::max(60.0, timeout + 10);  // a launcher may take long on a busy machine
   set_alarm("starting: not all ranks came", patience);
   const std::unique_ptr<runtime::ControlPlane> control =
-      find_control(argc, argv, task.execute.transport,
+      find_control(argc, argv, options.transport,
                    {.timeout = std::chrono::duration<double>(timeout),
-                    .spin = std::chrono::duration<double>(task.spin_milliseconds() / 1e3)});
+                    .spin = std::chrono::duration<double>(options.spin_milliseconds / 1e3)});
   alarm(0);
   fmt::format_to_n(prefix.data(), prefix.size() - 1, "orch-run: error: rank {}: ", control->rank());
   const auto fail = [&](const std::string& message, int exit_code) {

@@ -1,4 +1,10 @@
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "backend.hpp"
 
@@ -27,9 +33,57 @@ class MpiBackend final : public Backend {
     };
   }
 
+  [[nodiscard]] LoadShape load_shape() const override {
+    constexpr auto rows = static_cast<double>(runtime::Products::rows);
+    return {rows, rows, runtime::AttentionLoad::head_dim, runtime::AttentionLoad::rows};
+  }
+
+  [[nodiscard]] DeviceLoads loads() override {
+    DeviceLoads loads{"single precision",
+                      host_bytes(),
+                      4e6,
+                      runtime::Products::rows,
+                      runtime::AttentionLoad::head_dim,
+                      {},
+                      {},
+                      0,
+                      {}};
+    for (const std::size_t depth : {16U, 32U, 64U, 128U, 256U, 512U}) {
+      loads.products.push_back(
+          {depth, [products = runtime::Products(depth)](double flops) mutable { products.run(flops); }});
+    }
+    for (const bool causal : {false, true}) {
+      for (const std::size_t length : {64U, 128U, 256U, 512U, 1024U}) {
+        runtime::AttentionLoad load(length, causal);
+        const double flops = load.forward_flops();
+        loads.attention.push_back(
+            {length, causal, flops,
+             [load = std::move(load)](double amount, bool backward) mutable { load.run(amount, backward); }});
+      }
+    }
+    constexpr std::size_t bytes = std::size_t{32} << 20U;
+    loads.copied_bytes = bytes;
+    loads.copy = [rows = ragged_rows(bytes), from = std::vector<std::byte>(bytes),
+                  to = std::vector<std::byte>(bytes)]() mutable {
+      for (const RaggedRow& row : rows) std::memcpy(to.data() + row.to, from.data() + row.from, row.bytes);
+    };
+    return loads;
+  }
+  [[nodiscard]] std::span<std::byte> message_memory(std::size_t bytes, bool incoming) override {
+    std::vector<std::byte>& memory = messages_[incoming ? 1 : 0];
+    if (memory.size() < bytes) memory.resize(bytes);
+    return std::span(memory).first(bytes);
+  }
+  [[nodiscard]] std::uint64_t largest_message() const override { return std::uint64_t{16} << 20U; }
+
  private:
+  [[nodiscard]] static double host_bytes() {
+    return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
+  }
+
   MpiTransport& mpi_;
   runtime::PhaseLoad load_;
+  std::array<std::vector<std::byte>, 2> messages_;
 };
 
 }  // namespace

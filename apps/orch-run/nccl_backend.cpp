@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "backend.hpp"
@@ -12,7 +14,7 @@ namespace {
 
 class NcclBackend final : public Backend {
  public:
-  NcclBackend(runtime::ControlPlane& control, const ExecuteOptions& options)
+  NcclBackend(runtime::ControlPlane& control, const TransportOptions& options)
       : Backend(control),
         nccl_(control, queue_,
               {.timeout = std::chrono::duration<double>(options.timeout_seconds),
@@ -52,10 +54,68 @@ class NcclBackend final : public Backend {
             {"registered_bytes", memory.registered_bytes}};
   }
 
+  [[nodiscard]] LoadShape load_shape() const override {
+    constexpr auto rows = static_cast<double>(runtime::GpuProducts::rows);
+    return {rows, runtime::GpuProducts::width, runtime::GpuAttention::head_dim, runtime::GpuAttention::length};
+  }
+
+  [[nodiscard]] DeviceLoads loads() override {
+    DeviceLoads loads{"bf16, sums in single precision",
+                      static_cast<double>(runtime::device::memory_info().total),
+                      1e11,
+                      runtime::GpuProducts::rows,
+                      runtime::GpuAttention::head_dim,
+                      {},
+                      {},
+                      0,
+                      {}};
+    for (const std::size_t depth : {256U, 512U, 1024U, 2048U, 4096U, 8192U}) {
+      const auto products = std::make_shared<runtime::GpuProducts>(queue_, depth);
+      loads.products.push_back({depth, [products](double flops) { products->run(flops); }});
+    }
+    // Half of a causal square is not left out by products: there is one mask.
+    for (const std::size_t length : {512U, 1024U, 2048U, 4096U, 8192U}) {
+      const auto attention = std::make_shared<runtime::GpuAttention>(queue_, length);
+      const double flops = 4.0 * static_cast<double>(length * length) * runtime::GpuAttention::head_dim;
+      loads.attention.push_back(
+          {length, false, flops, [attention](double amount, bool backward) { attention->run(amount, backward); }});
+    }
+    constexpr std::size_t bytes = std::size_t{1} << 30U;
+    const auto copies = std::make_shared<Copies>(queue_, bytes);
+    loads.copied_bytes = bytes;
+    loads.copy = [copies] { copies->run(); };
+    return loads;
+  }
+  [[nodiscard]] std::span<std::byte> message_memory(std::size_t bytes, bool incoming) override {
+    return (incoming ? incoming_ : outgoing_).of(bytes, nccl_);
+  }
+  [[nodiscard]] std::uint64_t largest_message() const override { return std::uint64_t{64} << 20U; }
+
  private:
+  /// Ragged rows as the executor copies them: lists made on the host, one kernel.
+  class Copies {
+   public:
+    Copies(runtime::device::Queue& queue, std::size_t bytes) : memory_(queue), rows_(ragged_rows(bytes)) {
+      from_ = memory_.of(buffers_[0], bytes).data();
+      to_ = memory_.of(buffers_[1], bytes).data();
+    }
+    void run() {
+      for (const RaggedRow& row : rows_) memory_.copy(from_ + row.from, to_ + row.to, row.bytes);
+      memory_.settle();
+    }
+
+   private:
+    runtime::DeviceBuffer buffers_[2];
+    runtime::DeviceMemory memory_;
+    std::vector<RaggedRow> rows_;
+    std::byte* from_ = nullptr;
+    std::byte* to_ = nullptr;
+  };
+
   runtime::device::Queue queue_;
   runtime::NcclTransport nccl_;
   std::unique_ptr<runtime::GpuPhaseLoad> load_;
+  runtime::DeviceBuffer outgoing_, incoming_;
 };
 
 }  // namespace
@@ -69,7 +129,7 @@ void require_nccl() {
   runtime::device::select(static_cast<int>(runtime::find_local_rank() % static_cast<std::uint32_t>(devices)));
 }
 
-std::unique_ptr<Backend> nccl_backend(runtime::ControlPlane& control, const ExecuteOptions& options) {
+std::unique_ptr<Backend> nccl_backend(runtime::ControlPlane& control, const TransportOptions& options) {
   return std::make_unique<NcclBackend>(control, options);
 }
 

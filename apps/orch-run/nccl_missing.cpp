@@ -8,7 +8,7 @@ void require_nccl() {
       "and NCCL are installed, or take --transport mpi");
 }
 
-std::unique_ptr<Backend> nccl_backend(runtime::ControlPlane&, const ExecuteOptions&) {
+std::unique_ptr<Backend> nccl_backend(runtime::ControlPlane&, const TransportOptions&) {
   require_nccl();
   return nullptr;
 }

@@ -4,8 +4,18 @@ namespace orch::apps {
 
 namespace {
 
-void add_spin_option(CLI::App& app, double& milliseconds) {
-  app.add_option("--spin", milliseconds,
+void add_transport_options(CLI::App& app, TransportOptions& options) {
+  app.add_option("--transport", options.transport, "What carries the bytes: mpi (host memory) or nccl (GPU memory)")
+      ->check(CLI::IsMember({"mpi", "nccl"}))
+      ->capture_default_str();
+  app.add_option("--nccl-channels", options.nccl_channels,
+                 "Most channels of NCCL, and with them its buffers for every peer; 0 = its choice")
+      ->check(CLI::Range(0, 64))
+      ->capture_default_str();
+  app.add_option("--timeout", options.timeout_seconds, "Seconds without any progress after which a wait is given up")
+      ->check(CLI::Range(0.1, 86400.0))
+      ->capture_default_str();
+  app.add_option("--spin", options.spin_milliseconds,
                  "Milliseconds that a wait without progress keeps the core before it sleeps between looks; 0 where "
                  "ranks share cores")
       ->check(CLI::Range(0.0, 1e6))
@@ -15,13 +25,7 @@ void add_spin_option(CLI::App& app, double& milliseconds) {
 }  // namespace
 
 void add_execute_options(CLI::App& app, ExecuteOptions& options) {
-  app.add_option("--transport", options.transport, "What carries the bytes: mpi (host memory) or nccl (GPU memory)")
-      ->check(CLI::IsMember({"mpi", "nccl"}))
-      ->capture_default_str();
-  app.add_option("--nccl-channels", options.nccl_channels,
-                 "Most channels of NCCL, and with them its buffers for every peer; 0 = its choice")
-      ->check(CLI::Range(0, 64))
-      ->capture_default_str();
+  add_transport_options(app, options);
   app.add_option("--trace", options.trace, "Trace file (.jsonl, .jsonl.gz, .jsonl.zst); required");
   app.add_option("--model", options.model, "Model file, or the name of a shipped one; required");
   app.add_option(
@@ -61,10 +65,6 @@ void add_execute_options(CLI::App& app, ExecuteOptions& options) {
                  "Consecutive ranks that count as a node; 0 = the ranks of each host")
       ->check(CLI::Range(0U, 1U << 20U))
       ->capture_default_str();
-  app.add_option("--timeout", options.timeout_seconds, "Seconds without any progress after which a wait is given up")
-      ->check(CLI::Range(0.1, 86400.0))
-      ->capture_default_str();
-  add_spin_option(app, options.spin_milliseconds);
   app.add_option("--json", options.json, "Write the result as JSON; - is standard output")
       ->type_name("FILE")
       ->group(outputs_group);
@@ -89,8 +89,10 @@ CLI::App* add_calibrate_command(CLI::App& app, CalibrateOptions& options) {
       ->type_name("FILE")
       ->required()
       ->group(outputs_group);
-  command->add_option("--extends", options.extends, "Cluster file, or the name of a shipped one, with all other values")
-      ->capture_default_str();
+  add_transport_options(*command, options);
+  command->add_option("--extends", options.extends,
+                      "Cluster file, or the name of a shipped one, with all other values; default mpi-localhost, over "
+                      "NCCL h100-8x400g");
   command
       ->add_option("--ranks-per-node", options.ranks_per_node,
                    "Consecutive ranks that count as a node; 0 = the ranks of each host")
@@ -102,12 +104,10 @@ CLI::App* add_calibrate_command(CLI::App& app, CalibrateOptions& options) {
                    "longer")
       ->check(CLI::Range(1.0, 86400.0))
       ->capture_default_str();
-  command
-      ->add_option("--timeout", options.timeout_seconds, "Seconds without any progress after which a wait is given up")
-      ->check(CLI::Range(0.1, 86400.0))
-      ->capture_default_str();
-  add_spin_option(*command, options.spin_milliseconds);
-  command->footer("Example:\n  mpirun -np 16 --hostfile hosts orch-run calibrate --out my-cluster.toml");
+  command->footer(
+      "Examples:\n  mpirun -np 16 --hostfile hosts orch-run calibrate --out my-cluster.toml\n"
+      "  torchrun --nnodes 2 --nproc-per-node 8 --rdzv-endpoint node1:29400 --no-python \\\n"
+      "           orch-run calibrate --transport nccl --out my-cluster.toml");
   return command;
 }
 

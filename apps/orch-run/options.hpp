@@ -11,26 +11,28 @@
 
 namespace orch::apps {
 
-struct ExecuteOptions : RunOptions {
+/// What carries the bytes, and how long it is waited for.
+struct TransportOptions {
   std::string transport = "mpi";
+  double timeout_seconds = 60;
+  double spin_milliseconds = 100;
+  int nccl_channels = 0;  ///< 0: as NCCL chooses
+};
+
+struct ExecuteOptions : RunOptions, TransportOptions {
   std::vector<std::string> strategies{"orchmllm"};  ///< run one after the other
   std::string exchange = "direct";
   std::string verify = "full";
   std::string network = "endpoints";  ///< how predicted exchanges share links
   std::uint32_t ranks_per_node = 0;   ///< 0: as hosts have them
   double compute_scale = 0;           ///< share of the model's operations that are run
-  double timeout_seconds = 60;
-  double spin_milliseconds = 100;
-  int nccl_channels = 0;  ///< 0: as NCCL chooses
 };
 
-struct CalibrateOptions {
+struct CalibrateOptions : TransportOptions {
   std::string out;
-  std::string extends = "mpi-localhost";
+  std::string extends;  ///< none: the shipped file that is nearest to the transport
   std::uint32_t ranks_per_node = 0;
   double seconds = 30;  ///< of measuring
-  double timeout_seconds = 60;
-  double spin_milliseconds = 100;
 };
 
 /// What orch-run is asked for: a run, unless the subcommand `calibrate` stands there.

@@ -129,18 +129,19 @@ struct PlannedStep {
 
 /// Seconds of a load on the cluster file's device: the simulator's time of the very products and attention that are
 /// run.
-double predicted_seconds(const runtime::PhaseFlops& flops, const sim::Gpu& gpu) {
-  constexpr auto width = static_cast<double>(runtime::Products::rows);
-  const double block = sim::gemm_seconds(width, width, width, sim::Precision::bf16, gpu);
-  const sim::AttentionRate& attention = sim::attention_rate(gpu, runtime::AttentionLoad::head_dim, false);
-  const double length = runtime::AttentionLoad::rows;
-  return 3 * flops.products / (2 * width * width * width) * block +
-         flops.attention * (1 / attention.forward_flops.at(length) + 2.5 / attention.backward_flops.at(length)) /
+double predicted_seconds(const runtime::PhaseFlops& flops, const LoadShape& shape, const sim::Gpu& gpu) {
+  const double block = sim::gemm_seconds(shape.rows, shape.width, shape.width, sim::Precision::bf16, gpu);
+  const sim::AttentionRate& attention =
+      sim::attention_rate(gpu, static_cast<std::uint64_t>(shape.head_dim), /*causal=*/false);
+  return 3 * flops.products / (2 * shape.rows * shape.width * shape.width) * block +
+         flops.attention *
+             (1 / attention.forward_flops.at(shape.length) + 2.5 / attention.backward_flops.at(shape.length)) /
              gpu.attention_scale;
 }
 
 /// What the simulator says of a step.
-void predict(PlanFigures& figures, const StepPlan& plan, const ExecuteOptions& options, const RunInputs& inputs) {
+void predict(PlanFigures& figures, const StepPlan& plan, const ExecuteOptions& options, const RunInputs& inputs,
+             const LoadShape& shape) {
   const std::vector<sim::ExchangeTime> times =
       sim::exchange_times(plan, inputs.cluster, network_names.at(options.network));
   for (std::size_t r = 0; r < plan.routes.size(); ++r) {
@@ -164,7 +165,7 @@ void predict(PlanFigures& figures, const StepPlan& plan, const ExecuteOptions& o
   for (std::uint32_t rank = 0; rank < plan.ranks(); ++rank) {
     std::vector<double>& seconds = figures.predicted_compute.emplace_back();
     for (const runtime::PhaseFlops& flops : runtime::phase_flops(inputs.model, plan, rank)) {
-      seconds.push_back(options.compute_scale * predicted_seconds(flops, inputs.cluster.gpu));
+      seconds.push_back(options.compute_scale * predicted_seconds(flops, shape, inputs.cluster.gpu));
     }
   }
 }
@@ -234,6 +235,7 @@ Run execute(Backend& transport, const ExecuteOptions& options, const std::string
 
   const StepOptions plan_options = step_options(options, strategy, inputs);
   const std::vector<std::uint32_t> home = home_ranks(transport.ranks(), options.batch);
+  const LoadShape shape = transport.load_shape();
   Sampler sampler(inputs.lengths->samples(), options.seed);
   const auto plan = [&](std::uint64_t step) {
     fault.strike("planning", rank, step);
@@ -244,7 +246,7 @@ Run execute(Backend& transport, const ExecuteOptions& options, const std::string
     planned.flops = runtime::phase_flops(inputs.model, planned.plan, rank);
     watch.add_to(planned.seconds);
     planned.figures = figures(planned.plan);
-    if (rank == 0) predict(planned.figures, planned.plan, options, inputs);
+    if (rank == 0) predict(planned.figures, planned.plan, options, inputs, shape);
     return planned;
   };
 

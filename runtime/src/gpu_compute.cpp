@@ -82,7 +82,8 @@ struct GpuProducts::State {
   DeviceBuffer weights, input, output;
 };
 
-GpuProducts::GpuProducts(device::Queue& queue, std::size_t width) : state_(std::make_unique<State>(queue, width)) {}
+GpuProducts::GpuProducts(device::Queue& queue, std::size_t width_of_matrix)
+    : state_(std::make_unique<State>(queue, width_of_matrix)) {}
 GpuProducts::~GpuProducts() = default;
 
 void GpuProducts::run(double flops) {
@@ -130,17 +131,18 @@ struct GpuAttention::State {
   DeviceBuffer queries, values, scores;
 };
 
-GpuAttention::GpuAttention(device::Queue& queue, std::size_t length) : state_(std::make_unique<State>(queue, length)) {}
+GpuAttention::GpuAttention(device::Queue& queue, std::size_t positions)
+    : state_(std::make_unique<State>(queue, positions)) {}
 GpuAttention::~GpuAttention() = default;
 
 void GpuAttention::run(double flops, bool backward) {
-  const long long length = state_->length;
-  const double row_flops = 4.0 * static_cast<double>(length) * head_dim;
+  const long long positions = state_->length;
+  const double row_flops = 4.0 * static_cast<double>(positions) * head_dim;
   for (auto left = std::llround(flops * (backward ? 2.5 : 1) / row_flops); left > 0;) {
-    const long long batch = std::min<long long>(left / length, state_->heads);
+    const long long batch = std::min<long long>(left / positions, state_->heads);
     if (batch > 0) {
-      state_->attend(static_cast<int>(length), static_cast<int>(batch));
-      left -= batch * length;
+      state_->attend(static_cast<int>(positions), static_cast<int>(batch));
+      left -= batch * positions;
     } else {
       state_->attend(static_cast<int>(left), 1);
       left = 0;

@@ -19,9 +19,10 @@ namespace orch::runtime {
 class GpuProducts {
  public:
   static constexpr std::size_t rows = 4096;
+  static constexpr std::size_t width = 4096;
 
-  /// `width`: of the matrix. The queue outlives this.
-  explicit GpuProducts(device::Queue& queue, std::size_t width = 4096);
+  /// The queue outlives this.
+  explicit GpuProducts(device::Queue& queue, std::size_t width_of_matrix = width);
   ~GpuProducts();
   void run(double flops);
 
@@ -34,9 +35,10 @@ class GpuProducts {
 class GpuAttention {
  public:
   static constexpr std::size_t head_dim = 128;
+  static constexpr std::size_t length = 1024;
 
   /// The queue outlives this.
-  explicit GpuAttention(device::Queue& queue, std::size_t length = 1024);
+  explicit GpuAttention(device::Queue& queue, std::size_t positions = length);
   ~GpuAttention();
   /// Forward operations; backward 5/2 of them, as gradients take.
   void run(double flops, bool backward);
