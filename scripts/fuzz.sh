@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every fuzz target on its committed corpus for SECONDS each, four at a time:  scripts/fuzz.sh [SECONDS [TARGET…]]
+# Runs every fuzz target on its committed corpus for SECONDS each, five at a time:  scripts/fuzz.sh [SECONDS [TARGET…]]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
@@ -18,4 +18,4 @@ run() {
 }
 export -f run
 export seconds
-printf '%s\n' "${targets[@]}" | xargs -P 4 -I{} bash -euo pipefail -c 'run {}'
+printf '%s\n' "${targets[@]}" | xargs -P 5 -I{} bash -euo pipefail -c 'run {}'
