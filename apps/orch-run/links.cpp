@@ -70,8 +70,8 @@ class LinkMeter {
         receives.push_back({from, 0, std::span(receive_).subspan(receives.size() * bytes, bytes)});
       }
     }
-    const Repeated times =
-        repeat(transport_, seconds, [&] { transport_.all_to_all("calibrating links", sends, receives); });
+    const Repeated times = repeat(transport_, seconds, Timing::together,
+                                  [&] { transport_.all_to_all("calibrating links", sends, receives); });
     return {link, senders, peers, bytes, times.repetitions, times.seconds, 0};
   }
 
@@ -81,7 +81,7 @@ class LinkMeter {
     std::vector<std::byte> byte(1);
     const std::uint32_t me = transport_.rank();
     const std::uint32_t other = me == 0 ? peer : 0;
-    const Repeated times = repeat(transport_, seconds, [&] {
+    const Repeated times = repeat(transport_, seconds, Timing::together, [&] {
       for (int turn = 0; turn < turns && (me == 0 || me == peer); ++turn) {
         const std::vector<SendRun> send{{other, 0, byte}};
         const std::vector<ReceiveRun> receive{{other, 0, byte}};
@@ -246,7 +246,8 @@ LinkResults measure_links(MpiTransport& transport, const Topology& topology, dou
   LinkResults results;
   LinkMeter meter(transport, topology);
   Budget budget(transport, seconds);
-  each_round(transport, 0.9 * seconds, [&](double round_seconds) {
+  constexpr double rounds = 3;  // long ones: networks vary by themselves, and the median is what runs see
+  each_round(transport, 0.9 * seconds, rounds, [&](double round_seconds) {
     Budget round(transport, round_seconds);
     for (std::size_t i = 0; i < series.size(); ++i) {
       const Series& s = series[i];
@@ -279,8 +280,8 @@ LinkResults measure_links(MpiTransport& transport, const Topology& topology, dou
   if (size > 1) results.inside.hop_seconds = meter.hop(1, budget.left() / 3);
   if (nodes > 1) results.between.hop_seconds = meter.hop(size, budget.left() / 2);
   if (topology.ranks() > 1) {
-    const Repeated gathers =
-        repeat(transport, budget.left(), [&] { (void)transport.all_gather("calibrating collectives", "-"); });
+    const Repeated gathers = repeat(transport, budget.left(), Timing::together,
+                                    [&] { (void)transport.all_gather("calibrating collectives", "-"); });
     // A gathering is two collectives: of lengths, of texts.
     const double hops =
         (nodes - 1) * results.between.hop_seconds + (topology.ranks() - nodes) * results.inside.hop_seconds;
