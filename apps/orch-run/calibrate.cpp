@@ -57,17 +57,18 @@ struct Compute {
 struct Load {
   double amount = 0;  ///< floating-point operations, or bytes
   std::function<void()> run;
-  double seconds = std::numeric_limits<double>::infinity();  ///< median of the quietest round
+  double seconds = std::numeric_limits<double>::infinity();  ///< of the quickest round
 
   [[nodiscard]] double rate() const { return amount / seconds; }
 };
 
-void measure(Backend& transport, double seconds, std::vector<Load>& loads) {
-  each_round(transport, seconds, [&](double round_seconds) {
+void measure(Backend& transport, double seconds, Timing timing, std::vector<Load>& loads) {
+  constexpr double rounds = 30;  // short ones fit between what else runs on a core
+  each_round(transport, seconds, rounds, [&](double round_seconds) {
     Budget budget(transport, round_seconds);
     for (std::size_t i = 0; i < loads.size(); ++i) {
       const double share = budget.left() / static_cast<double>(loads.size() - i);
-      loads[i].seconds = std::min(loads[i].seconds, repeat(transport, share, loads[i].run, false).seconds);
+      loads[i].seconds = std::min(loads[i].seconds, repeat(transport, share, timing, loads[i].run).seconds);
     }
   });
 }
@@ -109,7 +110,7 @@ Compute measure_compute(Backend& backend, double seconds) {
     loads.push_back({2.5 * flops, [flops, &sequence] { sequence.run(flops, true); }});
   }
   loads.push_back({2 * device.copied_bytes, device.copy});  // read and written
-  measure(backend, seconds, loads);
+  measure(backend, seconds, device.timing, loads);
 
   Compute compute{device.arithmetic, device.memory_bytes, device.rows, device.head_dim, {}, 0, 1, 0, 0, {}, 0};
   auto load = loads.begin();
@@ -199,9 +200,8 @@ std::string cluster_text(const Calibration& c) {
   const Compute& compute = c.compute;
   std::string text = fmt::format(
       "# Measured by orch-run calibrate {} on {}: {} ranks over {}, {} node{} of {}, in {:.0f} s. Times are\n"
-      "# medians over repetitions in the quietest round, of all ranks at once and of the slowest. What is not here "
-      "was\n"
-      "# not measured: it is the extended file's.\n"
+      "# of all ranks at once and of the slowest: of exchanges medians in the quietest round, else the quickest. What\n"
+      "# is not here was not measured: it is the extended file's.\n"
       "extends = \"{}\"\nname = \"{}\"\ngpus_per_node = {}\n\n[gpu]\n",
       ORCHMLLM_VERSION, today(), c.topology.ranks(), c.on_gpus() ? "NCCL" : "MPI", c.topology.nodes(),
       c.topology.nodes() == 1 ? "" : "s", c.ranks_per_node(), c.seconds, c.extends,
@@ -233,9 +233,9 @@ std::string cluster_text(const Calibration& c) {
 }
 
 void print_calibration(const Calibration& c) {
-  fmt::print("{} rank{}, {} node{} of {}; all ranks at once, medians of the quietest round\n\n", c.topology.ranks(),
-             c.topology.ranks() == 1 ? "" : "s", c.topology.nodes(), c.topology.nodes() == 1 ? "" : "s",
-             c.ranks_per_node());
+  fmt::print("{} rank{}, {} node{} of {}; all ranks at once; medians of the quietest round, compute the quickest\n\n",
+             c.topology.ranks(), c.topology.ranks() == 1 ? "" : "s", c.topology.nodes(),
+             c.topology.nodes() == 1 ? "" : "s", c.ranks_per_node());
   std::vector<std::vector<std::string>> rows{
       {"links", "ranks a node", "peers", "message", "repetitions", "measured us", "fitted us"}};
   for (const LinkRow& row : c.links.rows) {

@@ -2,7 +2,7 @@
 //
 // What is measured is what runs execute: exchanges through the transport, copies of rows, the load of phases. All
 // coefficients are those of the simulator's own equations (docs/simulator.md), found by non-negative least squares on
-// relative errors. Times are medians over repetitions of the slowest rank. Units: seconds, bytes.
+// relative errors. Times are those of the slowest rank. Units: seconds, bytes.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

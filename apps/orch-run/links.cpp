@@ -68,8 +68,8 @@ class LinkMeter {
     for (const std::uint32_t from : from_peers) {
       receives.push_back({from, 0, incoming.subspan(receives.size() * bytes, bytes)});
     }
-    const Repeated times =
-        repeat(transport_, seconds, [&] { transport_.all_to_all("calibrating links", sends, receives); });
+    const Repeated times = repeat(transport_, seconds, Timing::together,
+                                  [&] { transport_.all_to_all("calibrating links", sends, receives); });
     return {link, senders, peers, bytes, times.repetitions, times.seconds, 0};
   }
 
@@ -80,7 +80,7 @@ class LinkMeter {
     const std::span<std::byte> incoming = transport_.message_memory(1, true);
     const std::uint32_t me = transport_.rank();
     const std::uint32_t other = me == 0 ? peer : 0;
-    const Repeated times = repeat(transport_, seconds, [&] {
+    const Repeated times = repeat(transport_, seconds, Timing::together, [&] {
       for (int turn = 0; turn < turns && (me == 0 || me == peer); ++turn) {
         const std::vector<SendRun> send{{other, 0, outgoing}};
         const std::vector<ReceiveRun> receive{{other, 0, incoming}};
@@ -243,7 +243,8 @@ LinkResults measure_links(Backend& transport, const Topology& topology, double s
   LinkResults results;
   LinkMeter meter(transport, topology);
   Budget budget(transport, seconds);
-  each_round(transport, 0.9 * seconds, [&](double round_seconds) {
+  constexpr double rounds = 3;  // long ones: networks vary by themselves, and the median is what runs see
+  each_round(transport, 0.9 * seconds, rounds, [&](double round_seconds) {
     Budget round(transport, round_seconds);
     for (std::size_t i = 0; i < series.size(); ++i) {
       const Series& s = series[i];
@@ -276,8 +277,8 @@ LinkResults measure_links(Backend& transport, const Topology& topology, double s
   if (size > 1) results.inside.hop_seconds = meter.hop(1, budget.left() / 3);
   if (nodes > 1) results.between.hop_seconds = meter.hop(size, budget.left() / 2);
   if (topology.ranks() > 1) {
-    const Repeated gathers =
-        repeat(transport, budget.left(), [&] { (void)transport.all_gather("calibrating collectives", "-"); });
+    const Repeated gathers = repeat(transport, budget.left(), Timing::together,
+                                    [&] { (void)transport.all_gather("calibrating collectives", "-"); });
     // A gathering is two collectives: of lengths, of texts.
     const double hops =
         (nodes - 1) * results.between.hop_seconds + (topology.ranks() - nodes) * results.inside.hop_seconds;

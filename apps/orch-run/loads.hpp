@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "orchmllm/base/random.hpp"
+#include "statistics.hpp"
 
 namespace orch::apps {
 
@@ -41,6 +42,7 @@ struct SequenceLoad {
 };
 
 struct DeviceLoads {
+  Timing timing = Timing::apart;
   std::string arithmetic;    ///< "single precision"
   double memory_bytes = 0;   ///< of the device, or the host's for all its ranks
   double least_flops = 0;    ///< of a repetition: long beside its barrier

@@ -39,7 +39,8 @@ class MpiBackend final : public Backend {
   }
 
   [[nodiscard]] DeviceLoads loads() override {
-    DeviceLoads loads{"single precision",
+    DeviceLoads loads{Timing::quickest,
+                      "single precision",
                       host_bytes(),
                       4e6,
                       runtime::Products::rows,

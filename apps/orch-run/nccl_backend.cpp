@@ -60,7 +60,8 @@ class NcclBackend final : public Backend {
   }
 
   [[nodiscard]] DeviceLoads loads() override {
-    DeviceLoads loads{"bf16, sums in single precision",
+    DeviceLoads loads{Timing::apart,  // under load a GPU slows itself down
+                      "bf16, sums in single precision",
                       static_cast<double>(runtime::device::memory_info().total),
                       1e11,
                       runtime::GpuProducts::rows,

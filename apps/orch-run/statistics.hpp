@@ -54,20 +54,27 @@ class Budget {
   runtime::Stopwatch watch_;
 };
 
+/// When a repetition ends, and which of them counts.
+enum class Timing : std::uint8_t {
+  together,  ///< when all ranks are done; the median: what runs see
+  apart,     ///< for each rank when it is done; the median
+  quickest,  ///< likewise; the quickest: a core takes as long every time, unless it is disturbed
+};
+
 struct Repeated {
-  double seconds = 0;  ///< median of the repetitions, of the rank where it is largest
+  double seconds = 0;  ///< of the repetition that counts, of the rank where it is largest
   std::uint32_t repetitions = 0;
 };
 
-/// Times an act from all ranks being there to all being done; the same on all ranks. Once to warm up, then 3 to 101
-/// times, as long as `seconds` last. `together`: the end is when all are done, not each by itself.
+/// Times an act from all ranks being there; the same on all ranks. Once to warm up, then 3 to 101 times, as long as
+/// `seconds` last.
 template <runtime::Transport T, class Act>
-[[nodiscard]] Repeated repeat(T& transport, double seconds, Act&& act, bool together = true) {
+[[nodiscard]] Repeated repeat(T& transport, double seconds, Timing timing, Act&& act) {
   const auto timed = [&] {
     transport.barrier("calibrating");
     runtime::Stopwatch watch;
     act();
-    if (together) transport.barrier("calibrating");
+    if (timing == Timing::together) transport.barrier("calibrating");
     double time = 0;
     watch.add_to(time);
     return time;
@@ -83,15 +90,15 @@ template <runtime::Transport T, class Act>
     const auto fitting = static_cast<std::size_t>(std::min(static_cast<double>(most_repetitions), left / each));
     next = std::min({times.size(), most_repetitions - times.size(), fitting});
   }
-  return {largest(transport, median(times)), static_cast<std::uint32_t>(times.size())};
+  const double counts = timing == Timing::quickest ? *std::min_element(times.begin(), times.end()) : median(times);
+  return {largest(transport, counts), static_cast<std::uint32_t>(times.size())};
 }
 
-/// What else runs on a machine or network only ever adds time: so things are measured in rounds, and of the medians of
-/// one thing in all rounds the smallest counts. Calls `round(its seconds)`, a third of `seconds`, until no other one as
-/// long as the last fits.
+/// What else runs on a machine or network only ever adds time: so things are measured in rounds, and of all rounds'
+/// times of one thing the smallest counts. Calls `round(its seconds)`, one of `rounds` parts of `seconds`, until no
+/// other one as long as the last fits.
 template <runtime::Transport T, class Round>
-void each_round(T& transport, double seconds, Round&& round) {
-  constexpr double rounds = 3;
+void each_round(T& transport, double seconds, double rounds, Round&& round) {
   Budget budget(transport, seconds);
   double before = seconds;
   double left = seconds;
