@@ -368,6 +368,15 @@ TEST_CASE("launchers' variables") {
   CHECK(find_local_rank(variables({{"OMPI_COMM_WORLD_LOCAL_RANK", "6"}, {"LOCAL_RANK", "1"}})) == 6);
   CHECK(launched_by_mpi(variables({{"OMPI_COMM_WORLD_SIZE", "2"}})));
   CHECK_FALSE(launched_by_mpi(variables({{"RANK", "2"}})));
+  const Environment agent_of_mpi = variables({{"TORCHELASTIC_RUN_ID", "r1"},
+                                              {"RANK", "5"},
+                                              {"LOCAL_RANK", "1"},
+                                              {"OMPI_COMM_WORLD_SIZE", "2"},
+                                              {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                                              {"PMIX_RANK", "0"}});
+  CHECK_FALSE(launched_by_mpi(agent_of_mpi));
+  CHECK(find_local_rank(agent_of_mpi) == 1);
+  CHECK_FALSE(find_launch(variables({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "0"}})));
   CHECK_THROWS_WITH_AS(static_cast<void>(find_launch(variables({{"RANK", "x"}, {"WORLD_SIZE", "2"}}))),
                        "environment: RANK=x: expected a number up to 1073741824", InvalidInput);
   CHECK_THROWS_WITH_AS(static_cast<void>(find_launch(variables({{"RANK", "1"}}))),
