@@ -322,6 +322,20 @@ TEST_CASE("who asks hears what the others wait for") {
   CHECK(said[0] == "; every rank answers; rank 1: rank 1 is busy; rank 2: rank 2 is busy");
 }
 
+TEST_CASE("who has given up is not said to be silent") {
+  const auto said = on_processes(3, [](TcpControl& control) {
+    control.barrier("begin");
+    if (control.rank() == 0) {
+      std::this_thread::sleep_for(200ms);  // until rank 1 has given up
+      return control.ask_around("asking");
+    }
+    if (control.rank() == 1) control.give_up("its GPU is hot");
+    std::this_thread::sleep_for(3s);
+    return std::string();
+  });
+  CHECK(said[0] == "; no answer from rank 2; rank 1: gave up: its GPU is hot");
+}
+
 TEST_CASE("ranks that are in different calls are told so") {
   const auto said = on_processes(2, [](TcpControl& control) {
     control.barrier(control.rank() == 0 ? "step 1" : "step 2");
