@@ -322,6 +322,20 @@ TEST_CASE("who asks hears what the others wait for") {
   CHECK(said[0] == "; every rank answers; rank 1: rank 1 is busy; rank 2: rank 2 is busy");
 }
 
+TEST_CASE("who has given up is not said to be silent") {
+  const auto said = on_processes(3, [](TcpControl& control) {
+    control.barrier("begin");
+    if (control.rank() == 0) {
+      std::this_thread::sleep_for(200ms);  // until rank 1 has given up
+      return control.ask_around("asking");
+    }
+    if (control.rank() == 1) control.give_up("its GPU is hot");
+    std::this_thread::sleep_for(3s);
+    return std::string();
+  });
+  CHECK(said[0] == "; no answer from rank 2; rank 1: gave up: its GPU is hot");
+}
+
 TEST_CASE("ranks that are in different calls are told so") {
   const auto said = on_processes(2, [](TcpControl& control) {
     control.barrier(control.rank() == 0 ? "step 1" : "step 2");
@@ -378,6 +392,15 @@ TEST_CASE("launchers' variables") {
   CHECK(find_local_rank(nested) == 2);
   CHECK(launched_by_mpi(variables({{"OMPI_COMM_WORLD_SIZE", "2"}})));
   CHECK_FALSE(launched_by_mpi(variables({{"RANK", "2"}})));
+  const Environment agent_of_mpi = variables({{"TORCHELASTIC_RUN_ID", "r1"},
+                                              {"RANK", "5"},
+                                              {"LOCAL_RANK", "1"},
+                                              {"OMPI_COMM_WORLD_SIZE", "2"},
+                                              {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                                              {"PMIX_RANK", "0"}});
+  CHECK_FALSE(launched_by_mpi(agent_of_mpi));
+  CHECK(find_local_rank(agent_of_mpi) == 1);
+  CHECK_FALSE(find_launch(variables({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "0"}})));
   CHECK_THROWS_WITH_AS(static_cast<void>(find_launch(variables({{"RANK", "x"}, {"WORLD_SIZE", "2"}}))),
                        "environment: RANK=x: expected a number up to 1073741824", InvalidInput);
   CHECK_THROWS_WITH_AS(static_cast<void>(find_launch(variables({{"RANK", "1"}}))),

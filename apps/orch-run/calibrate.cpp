@@ -167,10 +167,14 @@ std::string link_lines(const Calibration& c) {
   const auto residual = [](const LinkFit& fit) {
     return fmt::format("large messages, root mean square error {:.1f} %", 100 * fit.residual);
   };
+  const auto add_shares = [&](const std::string& kind, const LinkFit& fit) {
+    if (fit.share.empty()) return;  // a busy machine: setting up an exchange took longer than any bytes
+    add(kind + "_message_bytes", list(fit.share_bytes, 1), "messages for which bandwidth counts");
+    add(kind + "_share", list(fit.share, 1), "median over fan-outs");
+  };
   if (links.inside.measured) {
     add("nvlink_gbytes", number(links.inside.bandwidth, 1e9), "between ranks of a node; " + residual(links.inside));
-    add("nvlink_message_bytes", list(links.inside.share_bytes, 1), "messages for which bandwidth counts");
-    add("nvlink_share", list(links.inside.share, 1), "median over fan-outs");
+    add_shares("nvlink", links.inside);
     add("nvlink_hop_us", number(links.inside.hop_seconds, 1e-6), "half of a byte's way there and back");
   } else {
     text += "# Links within a node were not measured: a node had one rank.\n";
@@ -180,8 +184,7 @@ std::string link_lines(const Calibration& c) {
     if (links.between.ports > 0) {
       add("nics_per_node", fmt::format("{}", links.between.ports), "all ranks of a node at once over one alone");
     }
-    add("nic_message_bytes", list(links.between.share_bytes, 1), "messages for which bandwidth counts");
-    add("nic_share", list(links.between.share, 1), "median over fan-outs");
+    add_shares("nic", links.between);
     add("network_hop_us", number(links.between.hop_seconds, 1e-6), "half of a byte's way there and back");
   } else {
     text += "# Links between nodes were not measured: there was one node.\n";

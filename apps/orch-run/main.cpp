@@ -145,6 +145,7 @@ int run_ranks(int argc, char** argv, const Task& task) {
   fmt::format_to_n(prefix.data(), prefix.size() - 1, "orch-run: error: rank {}: ", control->rank());
   const auto fail = [&](const std::string& message, int exit_code) {
     say((prefix.data() + message + "\n").c_str());
+    control->give_up(message);
     std::signal(SIGTERM, SIG_DFL);               // all is said
     let_it_be_read(std::min(1.0, timeout / 4));  // and others who wait say it too
     control->abort(exit_code);

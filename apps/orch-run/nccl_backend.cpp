@@ -81,7 +81,7 @@ class NcclBackend final : public Backend {
       loads.attention.push_back(
           {length, false, flops, [attention](double amount, bool backward) { attention->run(amount, backward); }});
     }
-    constexpr std::size_t bytes = std::size_t{1} << 30U;
+    constexpr std::size_t bytes = std::size_t{256} << 20U;  // many times the caches
     const auto copies = std::make_shared<Copies>(queue_, bytes);
     loads.copied_bytes = bytes;
     loads.copy = [copies] { copies->run(); };

@@ -86,10 +86,8 @@ Launch slurm_launch(const Reader& read) {
   return launch;
 }
 
-/// An agent of torchrun may itself be a process of mpirun or srun, whose variables its processes inherit.
-bool launched_by_torch(const Environment& environment) {
-  return environment("TORCHELASTIC_RUN_ID") && environment("RANK") && environment("WORLD_SIZE");
-}
+/// Then the variables of other launchers, if there are any, are about the agent: srun or mpirun started that.
+bool launched_by_torchrun(const Environment& environment) { return environment("TORCHELASTIC_RUN_ID").has_value(); }
 
 }  // namespace
 
@@ -100,7 +98,7 @@ std::optional<std::string> process_environment(const std::string& name) {
 }
 
 bool launched_by_mpi(const Environment& environment) {
-  if (launched_by_torch(environment)) return false;
+  if (launched_by_torchrun(environment)) return false;
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "MPI_LOCALRANKID"}) {
     if (environment(name)) return true;
   }
@@ -112,7 +110,7 @@ std::optional<Launch> find_launch(const Environment& environment) {
   std::optional<Launch> launch;
   if (read.has("RANK") || read.has("WORLD_SIZE")) {
     launch = torch_launch(read);
-  } else if (read.has("SLURM_PROCID")) {
+  } else if (read.has("SLURM_PROCID") && read.has("SLURM_STEP_ID")) {  // a batch script is no step
     launch = slurm_launch(read);
   }
   if (launch) require_rank(*launch);
@@ -121,7 +119,7 @@ std::optional<Launch> find_launch(const Environment& environment) {
 
 std::uint32_t find_local_rank(const Environment& environment) {
   const Reader read(environment);
-  if (launched_by_torch(environment)) return read.optional("LOCAL_RANK", 0);
+  if (launched_by_torchrun(environment)) return read.required("LOCAL_RANK");
   for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK",
                            "PALS_LOCAL_RANKID", "FLUX_TASK_LOCAL_ID", "SLURM_LOCALID"}) {
     if (read.has(name)) return read.required(name);

@@ -37,6 +37,7 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr std::uint64_t longest_message = std::uint64_t{1} << 30U;
 constexpr std::uint64_t longest_hello = 4096;
+constexpr std::size_t longest_answer = 400;
 
 enum class Kind : std::uint8_t {
   // of a client
@@ -395,9 +396,14 @@ class Store {
       case Kind::answer:
         for (Question& question : questions_) question.answers.emplace(*client.rank, letter.body);
         return;
-      case Kind::farewell:
+      case Kind::farewell: {
         client.leaves = true;
-        return tell_gone(*client.rank, "gave up: " + letter.body);
+        const std::string why = "gave up: " + letter.body;
+        // Its last answer: it does not listen any more, and is not to be blamed for that.
+        farewells_.emplace(*client.rank, why.substr(0, longest_answer));
+        for (Question& question : questions_) question.answers.insert(farewells_.begin(), farewells_.end());
+        return tell_gone(*client.rank, why);
+      }
       case Kind::bye:
         client.leaves = true;
         return;
@@ -480,7 +486,7 @@ class Store {
 
   void ask(std::uint32_t asker) {
     const Seconds patience = std::clamp(timeout_ / 4, Seconds(0.2), Seconds(2));
-    questions_.push_back({asker, Clock::now() + std::chrono::duration_cast<Clock::duration>(patience), {}});
+    questions_.push_back({asker, Clock::now() + std::chrono::duration_cast<Clock::duration>(patience), farewells_});
     for (std::uint32_t rank = 0; rank < launch_.ranks; ++rank) {
       if (rank != asker && members_[rank] != nullptr) members_[rank]->line.say(Kind::asked, "");
     }
@@ -555,6 +561,7 @@ class Store {
   std::optional<std::string> failed_;
   std::map<std::uint64_t, Gather> gathers_;
   std::vector<Question> questions_;
+  std::map<std::uint32_t, std::string> farewells_;
   std::atomic<bool> closing_{false};
   std::thread thread_;
 };
@@ -596,7 +603,7 @@ struct TcpControl::State {
         gathered.push_back(std::move(letter));
         return;
       case Kind::asked:
-        line->say(Kind::answer, waiting.substr(0, 400));
+        line->say(Kind::answer, waiting.substr(0, longest_answer));
         return;
       case Kind::report:
         report = letter.body;

@@ -3,8 +3,6 @@
 test_runtime.py ORCH-RUN SOURCE ORCH
 """
 
-import gzip
-import itertools
 import json
 import os
 import pathlib
@@ -19,46 +17,10 @@ import uuid
 
 ORCH = pathlib.Path(sys.argv.pop(3)).resolve()
 
-from program import DEMO, SHARED, WHOLE_DEMO, Run, check_schema  # noqa: E402  (reads the arguments that are left)
+from program import SHARED, WHOLE_DEMO, check_schema  # noqa: E402  (reads the arguments that are left)
+from ranks import ENVIRONMENT, PROGRAM, SMALL, STRATEGIES, Run, left_behind, mpirun, other_trace  # noqa: E402
 
-PROGRAM = pathlib.Path(sys.argv[1]).resolve()
-FOLDER = tempfile.TemporaryDirectory()
-SMALL = ["--trace", pathlib.Path(FOLDER.name) / "small.jsonl", "--model", "mllm-10b", "--cluster", "mpi-localhost", "--batch", 2, "--seed", 5]
-STRATEGIES = ("none", "llm-only", "lpt", "orchmllm", "movement")
 TIMEOUT = 5  # seconds, of waits in runs that must fail
-ENVIRONMENT = {
-    **os.environ,
-    "ASAN_OPTIONS": "detect_leaks=0",  # MPI's own
-    "OMPI_MCA_btl_vader_single_copy_mechanism": "none",  # containers forbid it, at the price of a warning
-    "OMPI_MCA_orte_base_help_aggregate": "0",
-}
-
-
-def write_small_trace(samples=2000):
-    """The first samples of the shipped trace: every rank of every run reads it."""
-    with gzip.open(DEMO, "rt") as whole, open(SMALL[1], "w") as small:
-        small.write(json.dumps({**json.loads(whole.readline()), "samples": samples}) + "\n")
-        small.writelines(itertools.islice(whole, samples))
-
-
-def mpirun(*command, launcher=(), fault="", **options):
-    """Starts ranks: a command, or several with their numbers of ranks as mpirun separates them."""
-    environment = {**ENVIRONMENT, "ORCH_RUN_FAULT": fault, **options.pop("env", {})}
-    line = ["mpirun", "--allow-run-as-root", "--oversubscribe", *launcher, *command]
-    return subprocess.Popen([str(word) for word in line], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            env=environment, **options)
-
-
-def left_behind(mark):
-    """Processes that carry a mark in their environment."""
-    pids = []
-    for folder in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            if mark.encode() in (folder / "environ").read_bytes() and "Z" not in (folder / "stat").read_text().split()[2]:
-                pids.append(int(folder.name))
-        except OSError:
-            pass
-    return pids
 
 
 class Ranks(Run):
@@ -222,7 +184,7 @@ class GoodRuns(Ranks):
 
 class BadInput(Ranks):
     def test_ranks_that_differ(self):
-        for option, value in (("--seed", 6), ("--trace", self.other_trace()), ("--model", "mllm-18b"),
+        for option, value in (("--seed", 6), ("--trace", other_trace(self)), ("--model", "mllm-18b"),
                               ("--strategy", "movement"), ("--steps", 2)):
             with self.subTest(option):
                 other = [*SMALL, "--steps", 1, "--strategy", "none"]
@@ -254,13 +216,6 @@ class BadInput(Ranks):
         process = mpirun(*self.ranks(1, *ranks_with(cluster)), ":", *self.ranks(1, *ranks_with(same)))
         _, err = process.communicate(timeout=120)
         self.assertEqual(process.returncode, 0, err)
-
-    def other_trace(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        path = pathlib.Path(folder.name) / "other.jsonl"
-        path.write_text('{"id":"a","text":10}\n{"id":"b","text":20}\n')
-        return path
 
     def test_what_one_rank_cannot_read(self):
         bad = [*SMALL]
@@ -365,5 +320,4 @@ def ranks_of(launcher, count):
 
 
 if __name__ == "__main__":
-    write_small_trace()
     unittest.main(argv=["test_runtime"])

@@ -3,16 +3,19 @@
 #include <nccl.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <random>
 #include <set>
 #include <utility>
 
 #include "device_double.hpp"
+#include "mailbox.hpp"
+#include "orchmllm/base/hash.hpp"
 #include "orchmllm/runtime/device.hpp"
 
 namespace {
@@ -22,47 +25,44 @@ using namespace orch::test;
 struct Post {
   bool incoming = false;
   int peer = 0;
-  const void* from = nullptr;
-  void* to = nullptr;
+  std::byte* memory = nullptr;  ///< of a send, only read
   std::size_t bytes = 0;
-  std::shared_ptr<bool> met = std::make_shared<bool>(false);
+  std::uint64_t number = 0;  ///< of a send: among those to the peer
+  bool met = false;
 };
-
-struct World;
 
 }  // namespace
 
 struct ncclComm {
-  std::shared_ptr<World> world;
+  std::unique_ptr<nccl::Mailbox> mail;
   int rank = 0;
   int ranks = 0;
-  int device = 0;
+  int channels = 0;
   bool aborted = false;
   bool finalised = false;
   int in_progress = 0;  ///< answers that still say so
   std::uint64_t groups = 0;
+  std::map<int, std::uint64_t> sends;  ///< by peer, posted
   std::set<int> peers;
-  std::string last_error;
+  std::string last_error;  ///< what the communicator says as ncclRemoteError
 };
 
 namespace {
 
-/// Communicators with one id.
-struct World {
-  int ranks = 0;
-  std::set<int> joined;
-  std::map<std::pair<int, int>, std::deque<Post>> sends, receives;  ///< (from, to), posted and not met
+/// Memory, of one communicator.
+struct Registered {
+  const ncclComm* comm = nullptr;
+  std::uintptr_t begin = 0;
+  std::size_t bytes = 0;
 };
 
 struct State {
-  nccl::Rules rules;
+  nccl::Rules rules = nccl::standing_rules();
   nccl::Record record;
-  std::map<std::string, std::shared_ptr<World>> worlds;
   std::map<int, std::uint64_t> failing, stalled;
   std::map<int, int> versions;
-  std::set<int> refusing;  ///< devices, to register
-  std::uint64_t ids = 0;
-  std::map<void*, std::pair<std::uintptr_t, std::size_t>> registered;  ///< handle → memory
+  std::set<int> refusing;                  ///< devices, to register
+  std::map<void*, Registered> registered;  ///< by handle
   std::uint64_t handles = 0;
   std::vector<std::unique_ptr<ncclComm>> comms;  ///< also those that ended: streams may know of them
 };
@@ -76,11 +76,22 @@ struct Group {
   ncclComm* comm = nullptr;
   void* stream = nullptr;
   std::vector<Post> posts;
+  bool begun = false;
 };
 thread_local int depth = 0;
-thread_local Group group;
+thread_local Group open_group;
 
-void violate(const std::string& what) { state().record.violations.push_back(what); }
+/// Once for each rule.
+void violate(const std::string& what) {
+  if (state().rules.deadly) {
+    std::fprintf(stderr, "nccl double: %s\n", what.c_str());
+    std::abort();
+  }
+  std::vector<std::string>& known = state().record.violations;
+  if (std::find(known.begin(), known.end(), what) == known.end()) known.push_back(what);
+}
+
+constexpr const char* peer_is_gone = "connection closed by remote peer";
 
 std::string of_rank(const ncclComm* comm) { return "rank " + std::to_string(comm->rank) + ": "; }
 
@@ -95,54 +106,80 @@ bool usable(ncclComm* comm, const char* call) {
 bool is_registered(const void* at, std::size_t bytes) {
   const auto address = reinterpret_cast<std::uintptr_t>(at);
   return std::any_of(state().registered.begin(), state().registered.end(), [&](const auto& entry) {
-    const auto& [begin, size] = entry.second;
-    return begin <= address && address + bytes <= begin + size;
+    const Registered& memory = entry.second;
+    return memory.begin <= address && address + bytes <= memory.begin + memory.bytes;
   });
 }
 
-ncclResult_t add(Post post, ncclComm* comm, void* stream, const char* call) {
+/// With a communicator its registrations end; how many there were.
+std::size_t forget_memory(const ncclComm* comm) {
+  return std::erase_if(state().registered, [comm](const auto& entry) { return entry.second.comm == comm; });
+}
+
+ncclResult_t add(const Post& post, ncclComm* comm, void* stream, const char* call) {
   const std::scoped_lock lock(gpu::mutex());
   if (!usable(comm, call)) return ncclInvalidUsage;
-  const void* memory = post.incoming ? post.to : post.from;
   if (depth == 0) violate(of_rank(comm) + call + " outside of a group");
   if (post.bytes == 0) violate(of_rank(comm) + call + " of no bytes");
   if (post.peer < 0 || post.peer >= comm->ranks || post.peer == comm->rank) {
     violate(of_rank(comm) + call + " with rank " + std::to_string(post.peer));
   }
-  if (!gpu::is_device_memory(memory, post.bytes)) violate(of_rank(comm) + call + " beyond device memory");
-  if (state().rules.registered_only && !is_registered(memory, post.bytes)) {
+  if (!gpu::is_device_memory(post.memory, post.bytes)) violate(of_rank(comm) + call + " beyond device memory");
+  if (state().rules.registered_only && !is_registered(post.memory, post.bytes)) {
     violate(of_rank(comm) + call + " of memory that is not registered");
   }
+  Group& group = open_group;
   if (group.comm != nullptr && (group.comm != comm || group.stream != stream)) {
     violate(of_rank(comm) + "a group of several communicators or streams");
   }
   group.comm = comm;
   group.stream = stream;
-  group.posts.push_back(std::move(post));
+  group.posts.push_back(post);
   return ncclSuccess;
 }
 
-/// Messages of a pair meet in their order; sizes that differ never do.
-void match(World& world, int from, int to) {
-  auto& sends = world.sends[{from, to}];
-  auto& receives = world.receives[{from, to}];
-  while (!sends.empty() && !receives.empty()) {
-    Post& send = sends.front();
-    Post& receive = receives.front();
-    if (send.bytes != receive.bytes) {
-      const std::string text = "rank " + std::to_string(from) + " sends " + std::to_string(send.bytes) +
-                               " bytes, rank " + std::to_string(to) + " receives " + std::to_string(receive.bytes);
-      if (std::find(state().record.violations.begin(), state().record.violations.end(), text) ==
-          state().record.violations.end()) {
-        violate(text);
-      }
-      return;
-    }
-    std::memcpy(receive.to, send.from, send.bytes);
-    *send.met = *receive.met = true;
-    sends.pop_front();
-    receives.pop_front();
+void begin(Group& group) {
+  group.begun = true;
+  for (Post& post : group.posts) {
+    if (post.incoming) continue;
+    post.number = ++group.comm->sends[post.peer];
+    group.comm->mail->put(post.peer, {post.memory, post.bytes});
   }
+}
+
+/// Messages of a pair meet in their order; sizes that differ never do.
+bool meets(const ncclComm& comm, const Post& post) {
+  if (!post.incoming) return comm.mail->taken_by(post.peer) >= post.number;
+  const std::optional<std::size_t> sent = comm.mail->next_from(post.peer);
+  if (!sent) return false;
+  if (*sent != post.bytes) {
+    violate("rank " + std::to_string(post.peer) + " sends " + std::to_string(*sent) + " bytes, rank " +
+            std::to_string(comm.rank) + " receives " + std::to_string(post.bytes));
+    return false;
+  }
+  comm.mail->take(post.peer, post.memory);
+  ++state().record.taken;
+  return true;
+}
+
+/// Whether all of the group's messages have met.
+bool attempt(Group& group) {
+  ncclComm& comm = *group.comm;
+  if (!comm.mail) {
+    violate(of_rank(&comm) + "ended before all groups were done");
+    return true;
+  }
+  if (!group.begun) begin(group);
+  comm.mail->look();
+  std::set<std::pair<bool, int>> waiting;  ///< directions in which an earlier message waits
+  for (Post& post : group.posts) {
+    if (post.met || waiting.count({post.incoming, post.peer}) > 0) continue;
+    post.met = meets(comm, post);
+    if (post.met) continue;
+    waiting.insert({post.incoming, post.peer});
+    if (comm.mail->lost(post.peer)) comm.last_error = peer_is_gone;
+  }
+  return waiting.empty();
 }
 
 }  // namespace
@@ -158,17 +195,6 @@ void reset(const Rules& rules) {
 Record record() {
   const std::scoped_lock lock(gpu::mutex());
   return state().record;
-}
-
-std::size_t unmet() {
-  const std::scoped_lock lock(gpu::mutex());
-  std::size_t count = 0;
-  for (const auto& [id, world] : state().worlds) {
-    for (const auto* side : {&world->sends, &world->receives}) {
-      for (const auto& [pair, posts] : *side) count += posts.size();
-    }
-  }
-  return count;
 }
 
 void fail_at(int rank, std::uint64_t group) { state().failing[rank] = group; }
@@ -188,9 +214,9 @@ ncclResult_t ncclGetVersion(int* version) {
 }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
-  const std::scoped_lock lock(gpu::mutex());
-  std::memset(id->internal, 0, sizeof id->internal);
-  const std::string text = "id\0with zeros" + std::to_string(++state().ids);
+  std::memset(id->internal, 0, sizeof id->internal);  // real ones have zeros, too
+  std::random_device any;
+  const std::string text = orch::hex(std::uint64_t{any()} << 32U | any());
   std::copy(text.begin(), text.end(), id->internal + 1);
   return ncclSuccess;
 }
@@ -198,15 +224,15 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
   const std::scoped_lock lock(gpu::mutex());
   if (config->blocking != 0) violate("a blocking communicator");
-  auto& world = state().worlds[std::string(id.internal, sizeof id.internal)];
-  if (!world) world = std::make_shared<World>();
-  world->ranks = ranks;
-  if (!world->joined.insert(rank).second) violate("rank " + std::to_string(rank) + " joins twice");
   ncclComm* made = state().comms.emplace_back(std::make_unique<ncclComm>()).get();
-  made->world = world;
+  made->mail = nccl::open_mailbox(std::string(id.internal, sizeof id.internal), rank, ranks);
+  if (!made->mail) {
+    violate("rank " + std::to_string(rank) + " joins twice");
+    return ncclInvalidUsage;
+  }
   made->rank = rank;
   made->ranks = ranks;
-  made->device = gpu::device_of_thread();
+  made->channels = config->maxCTAs > 0 ? config->maxCTAs : 8;
   gpu::take_memory(1 << 20);
   *comm = made;
   return ncclInProgress;
@@ -219,11 +245,12 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* code) {
     violate(of_rank(comm) + "asked after an abort");
     return ncclInvalidArgument;
   }
+  comm->mail->look();
   const auto failing = state().failing.find(comm->rank);
-  if (failing != state().failing.end() && comm->groups > failing->second) {
-    comm->last_error = "connection closed by remote peer";
+  if (failing != state().failing.end() && comm->groups > failing->second) comm->last_error = peer_is_gone;
+  if (!comm->last_error.empty()) {
     *code = ncclRemoteError;
-  } else if (static_cast<int>(comm->world->joined.size()) < comm->ranks) {
+  } else if (!comm->mail->complete()) {
     *code = ncclInProgress;
   } else if (comm->in_progress > 0) {
     --comm->in_progress;
@@ -241,7 +268,7 @@ ncclResult_t ncclGroupEnd() {
   const std::scoped_lock lock(gpu::mutex());
   if (--depth > 0) return ncclSuccess;
   if (depth < 0) violate("a group ends that did not begin");
-  Group done = std::exchange(group, {});
+  Group done = std::exchange(open_group, {});
   if (done.comm == nullptr) return ncclSuccess;
   ncclComm* comm = done.comm;
   nccl::Record& record = state().record;
@@ -252,7 +279,7 @@ ncclResult_t ncclGroupEnd() {
       ++record.messages;
       record.bytes += post.bytes;
     }
-    if (comm->peers.insert(post.peer).second) gpu::take_memory(1 << 16);  // transport buffers
+    if (comm->peers.insert(post.peer).second) gpu::take_memory(comm->channels << 13);  // transport buffers
   }
   record.largest_group = std::max(record.largest_group, bytes);
   if (bytes > state().rules.group_bytes) violate(of_rank(comm) + "a group of " + std::to_string(bytes) + " bytes");
@@ -260,30 +287,19 @@ ncclResult_t ncclGroupEnd() {
   const std::uint64_t number = comm->groups++;
   const bool stalled = state().stalled.count(comm->rank) > 0 && number >= state().stalled[comm->rank];
   // After an abort nothing of the communicator holds the stream up.
-  const auto posted = std::make_shared<bool>(false);
-  gpu::enqueue(done.stream, [comm, world = comm->world, posts = done.posts, stalled, posted] {
-    return comm->aborted || (!stalled && [&] {
-             if (!*posted) {
-               *posted = true;
-               for (const Post& post : posts) {
-                 const auto pair = post.incoming ? std::pair(post.peer, comm->rank) : std::pair(comm->rank, post.peer);
-                 (post.incoming ? world->receives : world->sends)[pair].push_back(post);
-                 match(*world, pair.first, pair.second);
-               }
-             }
-             return std::all_of(posts.begin(), posts.end(), [](const Post& post) { return *post.met; });
-           }());
+  gpu::enqueue(done.stream, [stalled, group = std::make_shared<Group>(done)] {
+    return group->comm->aborted || (!stalled && attempt(*group));
   });
   comm->in_progress = 2;
   return ncclInProgress;
 }
 
 ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t, int peer, ncclComm_t comm, cudaStream_t stream) {
-  return add({false, peer, from, nullptr, count}, comm, stream, "ncclSend");
+  return add({false, peer, static_cast<std::byte*>(const_cast<void*>(from)), count}, comm, stream, "ncclSend");
 }
 
 ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t, int peer, ncclComm_t comm, cudaStream_t stream) {
-  return add({true, peer, nullptr, to, count}, comm, stream, "ncclRecv");
+  return add({true, peer, static_cast<std::byte*>(to), count}, comm, stream, "ncclRecv");
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
@@ -297,6 +313,8 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   const std::scoped_lock lock(gpu::mutex());
   if (!comm->finalised || comm->in_progress > 0) violate(of_rank(comm) + "destroyed before its end");
+  if (forget_memory(comm) > 0) violate(of_rank(comm) + "destroyed while memory is registered");
+  comm->mail.reset();
   state().record.left.push_back(comm->rank);
   return ncclSuccess;
 }
@@ -305,12 +323,8 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   const std::scoped_lock lock(gpu::mutex());
   if (comm->aborted) violate(of_rank(comm) + "aborted twice");
   comm->aborted = true;
-  for (auto& [pair, posts] : comm->world->sends) {
-    if (pair.first == comm->rank) posts.clear();
-  }
-  for (auto& [pair, posts] : comm->world->receives) {
-    if (pair.second == comm->rank) posts.clear();
-  }
+  forget_memory(comm);
+  comm->mail.reset();
   state().record.aborted.push_back(comm->rank);
   return ncclSuccess;
 }
@@ -338,7 +352,7 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void* memory, size_t bytes,
   if (state().refusing.count(comm->device) > 0) return ncclInvalidUsage;
   if (!usable(comm, "ncclCommRegister")) return ncclInvalidUsage;
   *handle = reinterpret_cast<void*>(++state().handles);
-  state().registered[*handle] = {reinterpret_cast<std::uintptr_t>(memory), bytes};
+  state().registered[*handle] = {comm, reinterpret_cast<std::uintptr_t>(memory), bytes};
   return ncclSuccess;
 }
 

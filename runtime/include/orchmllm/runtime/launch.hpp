@@ -2,6 +2,7 @@
 //
 // torchrun and other launchers of PyTorch set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; srun sets
 // SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID and the step's nodes, whose first one has rank 0. Ranks of mpirun ask MPI.
+// The launcher nearest to the process counts: srun and mpirun may start torchrun's agents, one on each node.
 // Complexity: O(1). Throws InvalidInput for variables that are no numbers, or only some of which are there.
 //
 // SPDX-License-Identifier: Apache-2.0
