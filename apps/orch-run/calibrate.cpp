@@ -202,12 +202,12 @@ std::string link_lines(const Calibration& c) {
 std::string cluster_text(const Calibration& c) {
   const Compute& compute = c.compute;
   std::string text = fmt::format(
-      "# Measured by orch-run calibrate {} on {}: {} ranks over {}, {} node{} of {}, in {:.0f} s. Times are\n"
+      "# Measured by orch-run calibrate {} on {}: {} rank{} over {}, {} node{} of {}, in {:.0f} s. Times are\n"
       "# of all ranks at once and of the slowest: of exchanges medians in the quietest round, else the quickest. What\n"
       "# is not here was not measured: it is the extended file's.\n"
       "extends = \"{}\"\nname = \"{}\"\ngpus_per_node = {}\n\n[gpu]\n",
-      ORCHMLLM_VERSION, today(), c.topology.ranks(), c.on_gpus() ? "NCCL" : "MPI", c.topology.nodes(),
-      c.topology.nodes() == 1 ? "" : "s", c.ranks_per_node(), c.seconds, c.extends,
+      ORCHMLLM_VERSION, today(), c.topology.ranks(), c.topology.ranks() == 1 ? "" : "s", c.on_gpus() ? "NCCL" : "MPI",
+      c.topology.nodes(), c.topology.nodes() == 1 ? "" : "s", c.ranks_per_node(), c.seconds, c.extends,
       std::filesystem::path(c.options.out).stem().string(), c.ranks_per_node());
   text +=
       fmt::format("peak_tflops = {:.4g} # the best rate of any product, {}\n", compute.peak / 1e12, compute.arithmetic);

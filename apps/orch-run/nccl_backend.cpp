@@ -74,12 +74,12 @@ class NcclBackend final : public Backend {
       const auto products = std::make_shared<runtime::GpuProducts>(queue_, depth);
       loads.products.push_back({depth, [products](double flops) { products->run(flops); }});
     }
-    // Half of a causal square is not left out by products: there is one mask.
-    for (const std::size_t length : {512U, 1024U, 2048U, 4096U, 8192U}) {
-      const auto attention = std::make_shared<runtime::GpuAttention>(queue_, length);
-      const double flops = 4.0 * static_cast<double>(length * length) * runtime::GpuAttention::head_dim;
-      loads.attention.push_back(
-          {length, false, flops, [attention](double amount, bool backward) { attention->run(amount, backward); }});
+    for (const bool causal : {false, true}) {
+      for (const std::size_t length : {512U, 1024U, 2048U, 4096U, 8192U}) {
+        const auto attention = std::make_shared<runtime::GpuAttention>(queue_, length, causal);
+        loads.attention.push_back({length, causal, runtime::GpuAttention::forward_flops(length, causal),
+                                   [attention](double amount, bool backward) { attention->run(amount, backward); }});
+      }
     }
     constexpr std::size_t bytes = std::size_t{256} << 20U;  // many times the caches
     const auto copies = std::make_shared<Copies>(queue_, bytes);

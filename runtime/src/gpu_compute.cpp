@@ -95,9 +95,10 @@ void GpuProducts::run(double flops) {
 }
 
 struct GpuAttention::State {
-  State(device::Queue& queue, std::size_t given_length)
+  State(device::Queue& queue, std::size_t given_length, bool given_causal)
       : library(queue),
         length(static_cast<int>(given_length)),
+        causal(given_causal),
         heads(
             static_cast<int>(std::clamp<std::size_t>((std::size_t{1} << 25U) / (given_length * given_length), 1, 64))),
         queries(library.numbers(head_numbers())),
@@ -107,48 +108,57 @@ struct GpuAttention::State {
   [[nodiscard]] std::size_t head_numbers() const {
     return static_cast<std::size_t>(heads) * static_cast<std::size_t>(length) * head_dim;
   }
+  [[nodiscard]] int block() const { return causal ? std::min(512, length) : length; }
 
-  /// `count` positions of each of `batch` heads, against all positions.
-  void attend(int count, int batch) {
+  /// `count` positions from `first` on of each of `batch` heads, against all that they see.
+  void attend(int first, int count, int batch) {
     constexpr int dim = head_dim;
+    const int seen = causal ? first + count : length;
     const long long sequence = static_cast<long long>(length) * dim;
     const long long square = static_cast<long long>(length) * length;
-    require(cublasGemmStridedBatchedEx(library.handle(), CUBLAS_OP_T, CUBLAS_OP_N, length, count, dim, &scale,
-                                       data(queries), CUDA_R_16BF, dim, sequence, data(queries), CUDA_R_16BF, dim,
-                                       sequence, &none, data(scores), CUDA_R_16BF, length, square, batch,
+    const std::size_t offset = static_cast<std::size_t>(first) * dim * element;
+    require(cublasGemmStridedBatchedEx(library.handle(), CUBLAS_OP_T, CUBLAS_OP_N, seen, count, dim, &scale,
+                                       data(queries), CUDA_R_16BF, dim, sequence, data(queries) + offset, CUDA_R_16BF,
+                                       dim, sequence, &none, data(scores), CUDA_R_16BF, length, square, batch,
                                        CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
             "GPU attention");
-    require(cublasGemmStridedBatchedEx(library.handle(), CUBLAS_OP_N, CUBLAS_OP_N, dim, count, length, &scale,
+    require(cublasGemmStridedBatchedEx(library.handle(), CUBLAS_OP_N, CUBLAS_OP_N, dim, count, seen, &scale,
                                        data(queries), CUDA_R_16BF, dim, sequence, data(scores), CUDA_R_16BF, length,
-                                       square, &none, data(values), CUDA_R_16BF, dim, sequence, batch,
+                                       square, &none, data(values) + offset, CUDA_R_16BF, dim, sequence, batch,
                                        CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
             "GPU attention");
   }
 
   Library library;
   int length;
+  bool causal;
   int heads;
+  int next = 0;  ///< position, of a head by itself
   DeviceBuffer queries, values, scores;
 };
 
-GpuAttention::GpuAttention(device::Queue& queue, std::size_t positions)
-    : state_(std::make_unique<State>(queue, positions)) {}
+GpuAttention::GpuAttention(device::Queue& queue, std::size_t positions, bool causal)
+    : state_(std::make_unique<State>(queue, positions, causal)) {}
 GpuAttention::~GpuAttention() = default;
 
 void GpuAttention::run(double flops, bool backward) {
-  const long long positions = state_->length;
-  const double row_flops = 4.0 * static_cast<double>(positions) * head_dim;
+  State& s = *state_;
+  const double row_flops = forward_flops(static_cast<std::size_t>(s.length), s.causal) / s.length;
   for (auto left = std::llround(flops * (backward ? 2.5 : 1) / row_flops); left > 0;) {
-    const long long batch = std::min<long long>(left / positions, state_->heads);
+    const auto batch = static_cast<int>(std::min<long long>(left / s.length, s.heads));
     if (batch > 0) {
-      state_->attend(static_cast<int>(positions), static_cast<int>(batch));
-      left -= batch * positions;
+      for (int first = 0; first < s.length; first += s.block()) {
+        s.attend(first, std::min(s.block(), s.length - first), batch);
+      }
+      left -= static_cast<long long>(batch) * s.length;
     } else {
-      state_->attend(static_cast<int>(left), 1);
-      left = 0;
+      const auto count = static_cast<int>(std::min<long long>(left, std::min(s.block(), s.length - s.next)));
+      s.attend(s.next, count, 1);
+      s.next = (s.next + count) % s.length;
+      left -= count;
     }
   }
-  state_->library.wait();
+  s.library.wait();
 }
 
 }  // namespace orch::runtime

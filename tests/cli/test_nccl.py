@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 import unittest
 
 ORCH_RUN, MPIRUN = sys.argv.pop(4), sys.argv.pop(3)
@@ -189,6 +190,26 @@ class GoodRuns(Jobs):
         for device in document["devices"]:  # the double's buffers of a peer and channel are 8 KiB
             self.assertEqual(device["peer_bytes"], device["peers"] * 2 << 13)
 
+    def test_calibrate(self):
+        """What it writes the programs read; every part is measured."""
+        out = self.results / "measured.toml"
+        with self.ranks("calibrate", "--transport", "nccl", "--seconds", 3, "--out", out, inputs=[], count=2) as ranks:
+            for rank, result in ranks.results().items():
+                self.assertEqual((result.code, result.err), (0, ""), f"rank {rank}")
+        text = out.read_text()
+        self.assertIn(": 2 ranks over NCCL, 1 node of 2", text)
+        measured = tomllib.loads(text)
+        self.assertEqual(measured["extends"], "h100-8x400g")
+        self.assertEqual([curve["causal"] for curve in measured["gpu"]["attention"]], [False, True])
+        for curve in measured["gpu"]["attention"]:
+            self.assertEqual(curve["length"], [512, 1024, 2048, 4096, 8192])
+        self.assertEqual(measured["gpu"]["memory_gib"], 1024)  # of the double
+        for key in ("nvlink_gbytes", "nvlink_hop_us", "exchange_base_us"):
+            self.assertGreater(measured["links"][key], 0)
+        inputs = [*NCCL]
+        inputs[inputs.index("--cluster") + 1] = out
+        self.ends_well("--compute-scale", "1e-6", inputs=inputs, count=2, name="run")
+
     def test_slurm(self):
         self.assertEqual(len(self.ends_well(launch=slurm, port=free_port())["devices"]), RANKS)
 
@@ -242,7 +263,7 @@ class BadInput(Jobs):
                                 name=option, instead={0: other})
 
     def test_one_gpu_for_all(self):
-        self.ends_badly(2, r"^orch-run: error: ranks 0, 1, 2 and 3 have one GPU \(\S+, GPU bus 0\): NCCL needs one for each rank",
+        self.ends_badly(2, r"^orch-run: error: ranks 0, 1, 2 and 3 have one GPU \(\S+, GPU bus 0, boot \w+\): NCCL needs one for each rank",
                         LOCAL_RANK="0")
 
     @unittest.skipUnless(ORCH_RUN, "neither MPI nor NCCL in this build")
@@ -251,7 +272,7 @@ class BadInput(Jobs):
         if pathlib.Path("/dev/nvidia0").exists():
             self.skipTest("there is a GPU")
         self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
-        self.assertRegex(result.stderr, r"^orch-run: error: --transport nccl: (this machine has no CUDA device, or its driver .*|"
+        self.assertRegex(result.stderr, r"^orch-run: error: --transport nccl: (no CUDA device can be used on this machine .*|"
                                         r"this program was built without CUDA and NCCL; .*)\n$")
 
 

@@ -35,8 +35,8 @@ struct GpuAttention::State {
   AttentionLoad load;
 };
 
-GpuAttention::GpuAttention(device::Queue& queue, std::size_t positions)
-    : state_(new State{queue, AttentionLoad(positions / 8)}) {}
+GpuAttention::GpuAttention(device::Queue& queue, std::size_t positions, bool causal)
+    : state_(new State{queue, AttentionLoad(positions / 8, causal)}) {}
 GpuAttention::~GpuAttention() = default;
 void GpuAttention::run(double flops, bool backward) {
   run_in_stream(state_->queue, state_->load, share * flops, backward);

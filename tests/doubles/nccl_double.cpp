@@ -349,7 +349,7 @@ ncclResult_t ncclMemFree(void* memory) {
 
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void* memory, size_t bytes, void** handle) {
   const std::scoped_lock lock(gpu::mutex());
-  if (state().refusing.count(comm->device) > 0) return ncclInvalidUsage;
+  if (state().refusing.count(gpu::device_of_thread()) > 0) return ncclInvalidUsage;
   if (!usable(comm, "ncclCommRegister")) return ncclInvalidUsage;
   *handle = reinterpret_cast<void*>(++state().handles);
   state().registered[*handle] = {comm, reinterpret_cast<std::uintptr_t>(memory), bytes};

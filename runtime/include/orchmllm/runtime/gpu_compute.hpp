@@ -1,8 +1,9 @@
 // Compute for realism on a GPU: cuBLAS products of a phase's operations, bf16 with sums in single precision.
 //
 // Attention is two products a head, positions by positions and then by values, without the softmax between them; it has
-// the shape and the operations of attention, and moves more memory than a fused kernel would. Operations are rounded to
-// whole rows. Whatever runs is waited for. Units: floating-point operations, a multiply-add is two.
+// the shape and the operations of attention, and moves more memory than a fused kernel would. Where it is causal,
+// blocks of 512 positions meet those up to their own last one. Operations are rounded to whole rows. Whatever runs is
+// waited for. Units: floating-point operations, a multiply-add is two.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -38,8 +39,14 @@ class GpuAttention {
   static constexpr std::size_t length = 1024;
 
   /// The queue outlives this.
-  explicit GpuAttention(device::Queue& queue, std::size_t positions = length);
+  explicit GpuAttention(device::Queue& queue, std::size_t positions = length, bool causal = false);
   ~GpuAttention();
+
+  /// Operations of one head forward, where causal attention counts half of the square.
+  [[nodiscard]] static double forward_flops(std::size_t positions, bool causal) {
+    const auto count = static_cast<double>(positions);
+    return (causal ? 2.0 : 4.0) * count * count * head_dim;
+  }
   /// Forward operations; backward 5/2 of them, as gradients take.
   void run(double flops, bool backward);
 
