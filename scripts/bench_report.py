@@ -223,6 +223,15 @@ def two_level_table():
     return lines
 
 
+def runtime_table():
+    lines = ["| ranks | layout | bytes sent | messages alone | whole exchange | of it packing and unpacking |", "|---:|---|---:|---:|---:|---:|"]
+    for r in json.loads((ROOT / "bench/results/runtime.json").read_text()):
+        packing = 1 - r["transport"]["runtime_seconds"] / r["exchange"]["runtime_seconds"]
+        lines.append(f"| {r['ranks']} | {r['layout']} | {r['bytes']:,} | {r['transport']['throughput_ratio']:.2f} | "
+                     f"{r['exchange']['throughput_ratio']:.2f} | {100 * packing:.0f} % |")
+    return lines
+
+
 def replace(text, name, lines):
     begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.S)
@@ -235,7 +244,7 @@ def main():
              "docs/method.md": {"modes": mode_table, "step": step_table, "movement": movement_table, "traces": trace_table,
                                 "placement": placement_table},
              "docs/simulator.md": {"speed": simulator_table},
-             "docs/runtime.md": {"two-level": two_level_table},
+             "docs/runtime.md": {"runtime": runtime_table, "two-level": two_level_table},
              "docs/validation.md": {"summary": validation_summary, "groups": validation_groups, "runs": validation_runs,
                                     "memory": validation_memory, "claims": claims_table}}
     for name, tables in pages.items():
