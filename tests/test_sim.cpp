@@ -210,8 +210,8 @@ TEST_CASE("collectives of GPUs that share NICs") {
   Links l = round_cluster().links;  // NVLink 100 GB/s, NIC 10 GB/s
   const Group group{8, 4};          // two nodes of four
   for (const auto& [nics, together] : {std::pair(0U, 40e9), {1U, 10e9}, {2U, 20e9}, {3U, 30e9}, {4U, 40e9}}) {
-    CAPTURE(nics);
     l.nics_per_node = nics;
+    CAPTURE(l.nics_per_node);
     CHECK(ring_bandwidth(group, 1e6, l) == together);
     CHECK(ring_bandwidth({2, 1}, 1e6, l) == 10e9);   // one GPU of each node: it cannot use another one's NIC
     CHECK(ring_bandwidth({4, 4}, 1e6, l) == 100e9);  // inside a node there is no NIC
