@@ -139,10 +139,18 @@ if has orch-run; then
     step "$name" "$limit" bash -c "$quoted_run; ranks \"\$@\"" - "$@"
   }
   if step_of_ranks nccl-two-ranks 2 --verify off; then
+    four=(4 --steps 3 --strategy orchmllm --ranks-per-node 2)
     for exchange in direct hierarchical; do
-      step_of_ranks "nccl-four-ranks-$exchange" 4 --steps 3 --strategy orchmllm --exchange "$exchange" --ranks-per-node 2 \
-        --json "bench/results/gpu-run-$exchange.json"
+      step_of_ranks "nccl-four-ranks-$exchange" "${four[@]}" --exchange "$exchange" --json "bench/results/gpu-run-$exchange.json"
     done
+    # Channels bound what NCCL's buffers for peers take of the GPU's memory.
+    step_of_ranks nccl-four-ranks-one-channel "${four[@]}" --nccl-channels 1 --json bench/results/gpu-run-one-channel.json
+    python3 - bench/results/gpu-run-{direct,hierarchical,one-channel}.json <<'PY'
+import json, sys
+for name in sys.argv[1:]:
+    for rank, device in enumerate(json.load(open(name))["devices"][:1]):
+        print(f'    {name}: rank {rank}: {device["peers"]} peers, {device["peer_bytes"] / 2**20:.1f} MiB for them')
+PY
   elif grep -qi 'duplicate gpu' "$build/out/nccl-two-ranks.txt"; then
     unset 'failed[-1]'
     skip "nccl-two-ranks" "this NCCL refuses several ranks on one GPU: $(grep -i 'duplicate gpu' "$build/out/nccl-two-ranks.txt" | head -1)"
