@@ -313,6 +313,29 @@ TEST_CASE("any exchange arrives; the rules of NCCL are kept") {
   });
 }
 
+TEST_CASE("messages are read when the queue's event is there, not before") {
+  nccl::reset();
+  constexpr std::size_t bytes = 1000;
+  Sizes sizes = plain_sizes(2, bytes);
+  sizes[0][1] = sizes[1][0] = {bytes};
+  std::atomic<int> right{0};
+  const auto errors = on_ranks(2, {}, [&](Rank& mine, std::uint32_t rank) {
+    Runs runs(sizes, rank, *mine.transport);
+    DeviceBuffer unpacked_memory;
+    std::byte* unpacked = unpacked_memory.of(bytes, PlainAllocator::instance()).data();
+    std::byte* message = runs.send_memory.of(bytes, *mine.transport).data();
+    std::copy_n(message, bytes, unpacked);
+    std::fill_n(message, bytes, std::byte{0});
+    device::copy(message, unpacked, bytes, mine.queue->stream);
+    mine.queue->ready.record(mine.queue->stream);
+    mine.transport->all_to_all("step 0", runs.sends, runs.receives);
+    right += runs.right(rank) ? 1 : 0;
+    mine.transport->barrier("end");
+  });
+  CHECK(errors == std::vector<std::string>(2));
+  CHECK(right == 2);
+}
+
 TEST_CASE("without registration memory is the device's own") {
   nccl::reset();
   nccl::refuse_registration(true);

@@ -86,7 +86,7 @@ class Ranks:
                 with open(folder / f"out{rank}", "w") as out, open(folder / f"err{rank}", "w") as err:
                     command = [str(word) for word in [PROGRAM, *instead.get(rank, arguments)]]
                     self.processes[rank] = subprocess.Popen(command, stdout=out, stderr=err,
-                                                            env={**ENVIRONMENT, **variables, **environment})
+                                                            env={**os.environ, **variables, **environment})
 
     def __enter__(self):
         return self
@@ -135,9 +135,9 @@ class Jobs(Run):
 
     def ends_well(self, *arguments, schema="run", **options):
         with self.ranks(*arguments, "--json", self.json, **options) as ranks:
-            for rank, result in ranks.results().items():
-                self.assertEqual((result.code, result.err), (0, ""), f"rank {rank}")
-                self.assertEqual("verified" in result.out, rank == 0)  # one rank speaks
+            results = ranks.results()
+        self.assertEqual({rank: result for rank, result in results.items() if result.code or result.err}, {})
+        self.assertEqual([rank for rank, result in results.items() if "verified" in result.out], [0])  # one rank speaks
         return self.document(schema)
 
     def ends_badly(self, code, words, *arguments, **options):
@@ -182,7 +182,7 @@ class GoodRuns(Jobs):
                                            for run in (mine, other)))
 
     def test_compute_and_channels(self):
-        document = self.ends_well("--compute-scale", "1e-8", "--steps", 3, "--nccl-channels", 2, "--verify", "sample")
+        document = self.ends_well("--compute-scale", "1e-9", "--steps", 2, "--nccl-channels", 2, "--verify", "sample")
         for step in document["steps"]:
             for rank in step["ranks"]:
                 self.assertGreater(rank["compute_seconds"], 0)
@@ -261,7 +261,7 @@ class Faults(Jobs):
     def setUp(self):
         super().setUp()
         self.json.write_text("{}")
-        self.arguments = ["--steps", 2, "--compute-scale", "1e-8", "--timeout", TIMEOUT, "--json", self.json, "--verify"]
+        self.arguments = ["--steps", 2, "--compute-scale", "1e-9", "--timeout", TIMEOUT, "--json", self.json, "--verify"]
 
     def tearDown(self):
         self.assertEqual([(path.name, path.read_text()) for path in self.results.iterdir()], [(self.json.name, "{}")])
