@@ -28,7 +28,6 @@ def small_trace(samples=2000):
 
 
 SMALL = ["--trace", small_trace(), "--model", "mllm-10b", "--cluster", "mpi-localhost", "--batch", 2, "--seed", 5]
-STRATEGIES = ("none", "llm-only", "lpt", "orchmllm", "movement")
 ENVIRONMENT = {
     **os.environ,
     "ASAN_OPTIONS": "detect_leaks=0",  # MPI's own

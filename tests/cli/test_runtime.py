@@ -17,8 +17,9 @@ import uuid
 ORCH = pathlib.Path(sys.argv.pop(3)).resolve()
 
 from program import SHARED, WHOLE_DEMO, check_schema  # noqa: E402  (reads the arguments that are left)
-from ranks import ENVIRONMENT, PROGRAM, SMALL, STRATEGIES, Run, left_behind, mpirun, other_trace  # noqa: E402
+from ranks import ENVIRONMENT, PROGRAM, SMALL, Run, left_behind, mpirun, other_trace  # noqa: E402
 
+STRATEGIES = ("none", "llm-only", "lpt", "orchmllm", "movement")
 TIMEOUT = 5  # seconds, of waits in runs that must fail
 
 
