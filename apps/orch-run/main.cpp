@@ -110,15 +110,17 @@ struct Task {
   }
 };
 
-/// What all ranks must have right before they begin; told once.
+/// What all ranks must have right before they begin, and what decides which way they go; told once.
 void require_task(runtime::ControlPlane& control, const Task& task) {
-  static_cast<void>(runtime::agree(control, "reading options", [&] {
-    if (!task.usage_error.empty()) throw InvalidInput(task.usage_error);
-    const ExecuteOptions& options = task.execute;
-    if (!task.calibrates) require_distinct({options.trace, options.model, options.cluster}, {options.json});
-    require_transport(control, options.transport);
-    return std::string();
-  }));
+  runtime::require_equal("--transport", runtime::agree(control, "reading options", [&] {
+                           if (!task.usage_error.empty()) throw InvalidInput(task.usage_error);
+                           const ExecuteOptions& options = task.execute;
+                           if (!task.calibrates) {
+                             require_distinct({options.trace, options.model, options.cluster}, {options.json});
+                           }
+                           require_transport(control, options.transport);
+                           return options.transport + (task.calibrates ? " (calibrate)" : "");
+                         }));
 }
 
 int perform(runtime::ControlPlane& control, const Task& task) {

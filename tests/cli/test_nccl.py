@@ -240,6 +240,13 @@ class BadInput(Jobs):
                 self.ends_badly(2, f"^orch-run: error: {option} differs between ranks: .* on ranks 1, 2 and 3, but .* on rank 0",
                                 name=option, instead={0: other})
 
+    @unittest.skipUnless(MPIRUN, "no MPI in this build")
+    def test_transports_that_differ(self):
+        process = mpirun("-np", 1, PROGRAM, *NCCL, ":", "-np", 2, PROGRAM, *INPUTS)
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 2, err)
+        self.assertRegex(err, "^orch-run: error: --transport differs between ranks: mpi on ranks 1 and 2, but nccl on rank 0\n")
+
     def test_one_gpu_for_all(self):
         self.ends_badly(2, r"^orch-run: error: ranks 0, 1, 2 and 3 have one GPU \(\S+, GPU bus 0\): NCCL needs one for each rank",
                         LOCAL_RANK="0")
