@@ -5,7 +5,6 @@ test_nccl.py ORCH-RUN-DOUBLES SOURCE MPIRUN ORCH-RUN  (the last two empty where 
 
 import collections
 import concurrent.futures
-import contextlib
 import itertools
 import json
 import os
@@ -43,11 +42,18 @@ REMOTE_ERROR = r"NCCL: remote process exited or there was a network error \(conn
 Result = collections.namedtuple("Result", "code out err")
 
 
-def listener(port=0):
+def listener(port):
     taken = socket.socket()
+    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     taken.bind(("127.0.0.1", port))
     taken.listen()
     return taken
+
+
+def is_free(port):
+    """Asks without taking it: a process that starts beside this would hold it for a moment."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 PORTS = itertools.count(21000 + os.getpid() * 98 % 8000, 2)
@@ -55,9 +61,7 @@ PORTS = itertools.count(21000 + os.getpid() * 98 % 8000, 2)
 
 def free_port():
     """One that nobody listens at, nor at the next one, and that no other job of this test has."""
-    for port in PORTS:
-        with contextlib.suppress(OSError), listener(port), listener(port + 1):
-            return port
+    return next(port for port in PORTS if is_free(port) and is_free(port + 1))
 
 
 def torch(ranks, port):
