@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that a target needs, only those missing.
 #   scripts/install_packages.sh demo|test|bench|ci
-#   scripts/install_packages.sh gpu build/gpu-packages     fetches, for a GPU machine that reaches no network
-#                                                          (scripts/gpu_check.sh unpacks them)
+#   scripts/install_packages.sh gpu build/gpu-packages     fetches instead into a folder of their own, for a GPU machine
+#                                                          that reaches no network (scripts/gpu_check.sh unpacks them);
+#                                                          apt's lists must be there (apt-get update)
 set -euo pipefail
 
 demo=(g++ make cmake ninja-build pkg-config libcli11-dev libfmt-dev libnlopt-cxx-dev libsimdjson-dev libtomlplusplus-dev
@@ -35,6 +36,10 @@ if [ $# -eq 2 ]; then
     done
   done
   mkdir -p "$2"
+  if ls -A "$2" | grep -qv '\.deb$'; then
+    echo "error: $2 holds other files than packages; name a folder of its own" >&2
+    exit 2
+  fi
   (cd "$2" && rm -f ./*.deb && apt-get download -qq -o APT::Sandbox::User=root "${wanted[@]}")
   echo "$2: $(ls "$2" | wc -l) packages, $(du -sh "$2" | cut -f1)"
   exit 0

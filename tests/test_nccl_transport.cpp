@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <set>
+#include <thread>
 
 #include "corrupting.hpp"
 #include "doubles/device_double.hpp"
@@ -314,6 +316,29 @@ TEST_CASE("any exchange arrives; the rules of NCCL are kept") {
   });
 }
 
+TEST_CASE("messages are read when the queue's event is there, not before") {
+  nccl::reset();
+  constexpr std::size_t bytes = 1000;
+  Sizes sizes = plain_sizes(2, bytes);
+  sizes[0][1] = sizes[1][0] = {bytes};
+  std::atomic<int> right{0};
+  const auto errors = on_ranks(2, {}, [&](Rank& mine, std::uint32_t rank) {
+    Runs runs(sizes, rank, *mine.transport);
+    DeviceBuffer unpacked_memory;
+    std::byte* unpacked = unpacked_memory.of(bytes, PlainAllocator::instance()).data();
+    std::byte* message = runs.send_memory.of(bytes, *mine.transport).data();
+    std::copy_n(message, bytes, unpacked);
+    std::fill_n(message, bytes, std::byte{0});
+    device::copy(message, unpacked, bytes, mine.queue->stream);
+    mine.queue->ready.record(mine.queue->stream);
+    mine.transport->all_to_all("step 0", runs.sends, runs.receives);
+    right += runs.right(rank) ? 1 : 0;
+    mine.transport->barrier("end");
+  });
+  CHECK(errors == std::vector<std::string>(2));
+  CHECK(right == 2);
+}
+
 TEST_CASE("where one rank cannot register, no rank does: memory is the device's own") {
   nccl::reset();
   nccl::refuse_registration(1);
@@ -478,6 +503,24 @@ TEST_CASE("an asynchronous error of one communicator ends all ranks with its wor
   }
   CHECK(nccl::record().aborted.size() == 3);
   CHECK(std::chrono::steady_clock::now() - begin < 10s);
+}
+
+TEST_CASE("an abort that does not come back is left alone, and memory that may still be in use is not released") {
+  nccl::reset();
+  nccl::fail_at(1, 0);
+  nccl::hang_abort(1);
+  const std::size_t before = gpu::allocations();
+  const auto begin = std::chrono::steady_clock::now();
+  const auto errors = on_ranks(2, {}, [&](Rank& mine, std::uint32_t rank) {
+    const Sizes sizes = plain_sizes(2, 1000);
+    Runs runs(sizes, rank, *mine.transport);
+    mine.transport->all_to_all("step 0", runs.sends, runs.receives);
+  });
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(7));
+  for (const std::string& error : errors) CHECK(has(error, "step 0"));
+  CHECK(gpu::take_memory_back());
+  CHECK(gpu::allocations() > before);
+  std::this_thread::sleep_for(std::chrono::seconds(3));  // the abort's own thread
 }
 
 TEST_CASE("sides that state different sizes wait in vain, and both sizes are said") {

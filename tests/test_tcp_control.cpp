@@ -380,16 +380,6 @@ TEST_CASE("launchers' variables") {
   CHECK(first_host("n[1-4]-ib,m2") == "n1-ib");
   CHECK(first_host("n[08,10]") == "n08");
   CHECK(find_local_rank(variables({{"OMPI_COMM_WORLD_LOCAL_RANK", "6"}, {"LOCAL_RANK", "1"}})) == 6);
-  // An agent of torchrun that srun or mpirun started.
-  const auto nested = variables({{"OMPI_COMM_WORLD_SIZE", "2"},
-                                 {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
-                                 {"PMIX_RANK", "1"},
-                                 {"RANK", "3"},
-                                 {"WORLD_SIZE", "8"},
-                                 {"LOCAL_RANK", "2"},
-                                 {"TORCHELASTIC_RUN_ID", "r1"}});
-  CHECK_FALSE(launched_by_mpi(nested));
-  CHECK(find_local_rank(nested) == 2);
   CHECK(launched_by_mpi(variables({{"OMPI_COMM_WORLD_SIZE", "2"}})));
   CHECK_FALSE(launched_by_mpi(variables({{"RANK", "2"}})));
   const Environment agent_of_mpi = variables({{"TORCHELASTIC_RUN_ID", "r1"},

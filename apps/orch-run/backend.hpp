@@ -70,8 +70,7 @@ static_assert(runtime::Transport<Backend>);
 /// TCP. A process that nobody launched is a rank alone.
 [[nodiscard]] std::unique_ptr<runtime::ControlPlane> find_control(int& argc, char**& argv, const std::string& transport,
                                                                   const runtime::MpiOptions& options);
-/// Throws InvalidInput if this build, this machine or the way ranks were started does not allow the transport. For
-/// nccl, selects the rank's GPU.
+/// Throws InvalidInput if this build, this machine or the way ranks were started does not allow the transport.
 void require_transport(const runtime::ControlPlane& control, const std::string& transport);
 /// All ranks take part. The control plane outlives what is returned.
 [[nodiscard]] std::unique_ptr<Backend> make_backend(runtime::ControlPlane& control, const TransportOptions& options);

@@ -8,9 +8,7 @@
 #include <ctime>
 #include <filesystem>
 #include <functional>
-#include <iostream>
 #include <limits>
-#include <utility>
 #include <vector>
 
 #include "links.hpp"
@@ -96,8 +94,7 @@ void fit_products(Compute& compute) {
   }
 }
 
-Compute measure_compute(Backend& backend, double seconds) {
-  const DeviceLoads device = backend.loads();
+Compute measure_compute(Backend& backend, const DeviceLoads& device, double seconds) {
   std::vector<Load> loads;
   for (const ProductLoad& product : device.products) {
     const double row_flops = 2.0 * static_cast<double>(product.depth * product.depth);
@@ -153,6 +150,9 @@ struct Calibration {
   double seconds = 0;
 
   [[nodiscard]] std::uint32_t ranks_per_node() const { return topology.size(0); }
+  [[nodiscard]] const char* counting() const {
+    return on_gpus() ? "medians of the quietest round" : "medians of the quietest round, of compute the quickest";
+  }
   [[nodiscard]] bool on_gpus() const { return options.transport == "nccl"; }
 };
 
@@ -189,13 +189,11 @@ std::string link_lines(const Calibration& c) {
   } else {
     text += "# Links between nodes were not measured: there was one node.\n";
   }
-  if (c.topology.ranks() > 1) {
-    add("collective_base_us", number(links.collective_seconds, 1e-6), "a small all-gather, less its hops");
-    const std::string error =
-        fmt::format("small messages, root mean square error {:.1f} %", 100 * links.latency_residual);
-    add("exchange_base_us", number(links.base_seconds, 1e-6), "with the barrier that ends it; " + error);
-    add("exchange_peer_us", number(links.peer_seconds, 1e-6), "a peer");
-  }
+  add("collective_base_us", number(links.collective_seconds, 1e-6), "a small all-gather, less its hops");
+  const std::string error =
+      fmt::format("small messages, root mean square error {:.1f} %", 100 * links.latency_residual);
+  add("exchange_base_us", number(links.base_seconds, 1e-6), "with the barrier that ends it; " + error);
+  add("exchange_peer_us", number(links.peer_seconds, 1e-6), "a peer");
   return "\n[links]\n" + text;
 }
 
@@ -203,11 +201,11 @@ std::string cluster_text(const Calibration& c) {
   const Compute& compute = c.compute;
   std::string text = fmt::format(
       "# Measured by orch-run calibrate {} on {}: {} rank{} over {}, {} node{} of {}, in {:.0f} s. Times are\n"
-      "# of all ranks at once and of the slowest: of exchanges medians in the quietest round, else the quickest. What\n"
-      "# is not here was not measured: it is the extended file's.\n"
+      "# of all ranks at once and of the slowest: {}. What is not here\n# was not measured: it is the extended "
+      "file's.\n"
       "extends = \"{}\"\nname = \"{}\"\ngpus_per_node = {}\n\n[gpu]\n",
       ORCHMLLM_VERSION, today(), c.topology.ranks(), c.topology.ranks() == 1 ? "" : "s", c.on_gpus() ? "NCCL" : "MPI",
-      c.topology.nodes(), c.topology.nodes() == 1 ? "" : "s", c.ranks_per_node(), c.seconds, c.extends,
+      c.topology.nodes(), c.topology.nodes() == 1 ? "" : "s", c.ranks_per_node(), c.seconds, c.counting(), c.extends,
       std::filesystem::path(c.options.out).stem().string(), c.ranks_per_node());
   text +=
       fmt::format("peak_tflops = {:.4g} # the best rate of any product, {}\n", compute.peak / 1e12, compute.arithmetic);
@@ -236,9 +234,9 @@ std::string cluster_text(const Calibration& c) {
 }
 
 void print_calibration(const Calibration& c) {
-  fmt::print("{} rank{}, {} node{} of {}; all ranks at once; medians of the quietest round, compute the quickest\n\n",
-             c.topology.ranks(), c.topology.ranks() == 1 ? "" : "s", c.topology.nodes(),
-             c.topology.nodes() == 1 ? "" : "s", c.ranks_per_node());
+  fmt::print("{} rank{}, {} node{} of {}; all ranks at once; {}\n\n", c.topology.ranks(),
+             c.topology.ranks() == 1 ? "" : "s", c.topology.nodes(), c.topology.nodes() == 1 ? "" : "s",
+             c.ranks_per_node(), c.counting());
   std::vector<std::vector<std::string>> rows{
       {"links", "ranks a node", "peers", "message", "repetitions", "measured us", "fitted us"}};
   for (const LinkRow& row : c.links.rows) {
@@ -304,7 +302,8 @@ void calibrate(Backend& backend, const CalibrateOptions& options) {
     c.links = measure_links(backend, topology, 0.7 * options.seconds);
   }
   runtime::set_activity("calibrating compute");
-  c.compute = measure_compute(backend, budget.left());
+  const DeviceLoads device = backend.loads();  // taken out of the time, too: a GPU's are large
+  c.compute = measure_compute(backend, device, budget.left());
   watch.add_to(c.seconds);
   static_cast<void>(runtime::agree(backend, "writing the cluster file", [&] {
     if (backend.rank() == 0) write_text(cluster_text(c), options.out);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <span>
-#include <utility>
 
 #include "orchmllm/cost/fit.hpp"
 #include "statistics.hpp"
@@ -17,8 +16,9 @@ using runtime::ReceiveRun;
 using runtime::SendRun;
 
 constexpr std::uint64_t smallest_message = 64;
-constexpr std::uint64_t small_message = 4096;                     // up to here set-up decides
-constexpr std::uint64_t large_message = std::uint64_t{1} << 18U;  // from here on bandwidth does
+constexpr std::uint64_t most_pattern_bytes = std::uint64_t{2} << 30U;  // that a rank sends at once
+constexpr std::uint64_t small_message = 4096;                          // up to here set-up decides
+constexpr std::uint64_t large_message = std::uint64_t{1} << 18U;       // from here on bandwidth does
 
 /// Who sends to whom: the first `senders` ranks of every node, each to its next `peers` ranks on that kind of link.
 class Pattern {
@@ -144,6 +144,7 @@ double port_bytes(const LinkRow& row, const LinkFit& link) {
     const double part = left / static_cast<double>(sizes.size() - i);
     // Four times the bytes may take four times as long, once more than they are repeated.
     if (i > 0 && rows.back().seconds * 4 * (fewest_repetitions + 1) > left) break;
+    if (sizes[i] * peers > most_pattern_bytes) break;
     rows.push_back(meter.measure(link, senders, peers, sizes[i], std::min(part, 0.3 * seconds)));
   }
   return rows;
@@ -276,14 +277,12 @@ LinkResults measure_links(Backend& transport, const Topology& topology, double s
   fit_bandwidth(results, Link::inter_node, results.between);
   if (size > 1) results.inside.hop_seconds = meter.hop(1, budget.left() / 3);
   if (nodes > 1) results.between.hop_seconds = meter.hop(size, budget.left() / 2);
-  if (topology.ranks() > 1) {
-    const Repeated gathers = repeat(transport, budget.left(), Timing::together,
-                                    [&] { (void)transport.all_gather("calibrating collectives", "-"); });
-    // A gathering is two collectives: of lengths, of texts.
-    const double hops =
-        (nodes - 1) * results.between.hop_seconds + (topology.ranks() - nodes) * results.inside.hop_seconds;
-    results.collective_seconds = std::max(0.0, gathers.seconds / 2 - hops);
-  }
+  const Repeated gathers = repeat(transport, budget.left(), Timing::together,
+                                  [&] { (void)transport.all_gather("calibrating collectives", "-"); });
+  // A gathering is two collectives: of lengths, of texts.
+  const double hops =
+      (nodes - 1) * results.between.hop_seconds + (topology.ranks() - nodes) * results.inside.hop_seconds;
+  results.collective_seconds = std::max(0.0, gathers.seconds / 2 - hops);
   return results;
 }
 

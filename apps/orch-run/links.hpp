@@ -44,8 +44,8 @@ struct LinkResults {
   double collective_seconds = 0;  ///< of a collective, beyond its hops
 };
 
-/// Nodes have the same number of ranks. Takes `seconds`; more where the first repetitions do, of 64 bytes each way of
-/// sending.
+/// There are several ranks, as many on each node. Takes `seconds`; more where the first repetitions do, of 64 bytes
+/// each way of sending.
 [[nodiscard]] LinkResults measure_links(Backend& transport, const Topology& topology, double seconds);
 
 }  // namespace orch::apps

@@ -13,7 +13,6 @@
 #include <ctime>
 #include <iostream>
 #include <memory>
-#include <optional>
 
 #include "orchmllm/io/atomic_file.hpp"
 #include "orchmllm/runtime/activity.hpp"
@@ -108,15 +107,18 @@ struct Task {
   }
 };
 
-/// What all ranks must have right before they begin; told once.
+/// What all ranks must have right before they begin, and what decides which way they go; told once.
 void require_task(runtime::ControlPlane& control, const Task& task) {
-  static_cast<void>(runtime::agree(control, "reading options", [&] {
+  const TransportOptions& transport = task.transport();
+  const auto say = [&] {
     if (!task.usage_error.empty()) throw InvalidInput(task.usage_error);
     const ExecuteOptions& options = task.execute;
     if (!task.calibrates) require_distinct({options.trace, options.model, options.cluster}, {options.json});
-    require_transport(control, task.transport().transport);
-    return std::string();
-  }));
+    require_transport(control, transport.transport);
+    return fmt::format("{} with {} channels{}", transport.transport, transport.nccl_channels,
+                       task.calibrates ? ", to calibrate" : "");
+  };
+  runtime::require_equal("--transport", runtime::agree(control, "reading options", say));
 }
 
 /// The backend is the caller's, so that it still stands while an error is told.
@@ -168,7 +170,10 @@ int run_ranks(int argc, char** argv, const Task& task) {
   backend.reset();
   if (exit_code != 0) {
     std::signal(SIGTERM, SIG_DFL);
-    control->barrier("ending");  // a launcher ends all when the first one ends: not before all is said
+    try {
+      control->barrier("ending");  // a launcher ends all when the first one ends: not before all is said
+    } catch (const Error&) {       // who is gone already knows
+    }
   }
   return exit_code;
 }
@@ -186,7 +191,11 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     task.calibrates = calibrate->parsed();
-    if (!task.calibrates) require_inputs(task.execute);
+    if (task.calibrates) {
+      require_none_before(app, *calibrate);
+    } else {
+      require_inputs(task.execute);
+    }
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {

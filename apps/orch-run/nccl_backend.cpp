@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -122,15 +121,15 @@ class NcclBackend final : public Backend {
 }  // namespace
 
 void require_nccl() {
-  const int devices = runtime::device::count();
-  if (devices == 0) {
+  if (runtime::device::count() == 0) {
     throw InvalidInput("--transport nccl: no CUDA device can be used on this machine (" + runtime::device::why_none() +
                        "); --transport mpi runs on CPUs");
   }
-  runtime::device::select(static_cast<int>(runtime::find_local_rank() % static_cast<std::uint32_t>(devices)));
 }
 
 std::unique_ptr<Backend> nccl_backend(runtime::ControlPlane& control, const TransportOptions& options) {
+  const auto devices = static_cast<std::uint32_t>(runtime::device::count());
+  runtime::device::select(static_cast<int>(runtime::find_local_rank() % devices));
   return std::make_unique<NcclBackend>(control, options);
 }
 

@@ -101,7 +101,7 @@ CLI::App* add_calibrate_command(CLI::App& app, CalibrateOptions& options) {
   command
       ->add_option("--seconds", options.seconds,
                    "Time to measure in; exceeded only where three repetitions of every load and smallest message take "
-                   "longer")
+                   "longer, or by what disturbs the last ones")
       ->check(CLI::Range(1.0, 86400.0))
       ->capture_default_str();
   command->footer(
@@ -109,6 +109,13 @@ CLI::App* add_calibrate_command(CLI::App& app, CalibrateOptions& options) {
       "  torchrun --nnodes 2 --nproc-per-node 8 --rdzv-endpoint node1:29400 --no-python \\\n"
       "           orch-run calibrate --transport nccl --out my-cluster.toml");
   return command;
+}
+
+void require_none_before(const CLI::App& app, const CLI::App& command) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() == 0) continue;
+    throw CLI::ExtrasError({option->get_name() + " (put options behind " + command.get_name() + ")"});
+  }
 }
 
 void require_inputs(const ExecuteOptions& options) {

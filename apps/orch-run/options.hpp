@@ -38,6 +38,8 @@ struct CalibrateOptions : TransportOptions {
 /// What orch-run is asked for: a run, unless the subcommand `calibrate` stands there.
 void add_execute_options(CLI::App& app, ExecuteOptions& options);
 [[nodiscard]] CLI::App* add_calibrate_command(CLI::App& app, CalibrateOptions& options);
+/// Throws CLI::ExtrasError for options of a run that stand before a subcommand: they would say nothing.
+void require_none_before(const CLI::App& app, const CLI::App& command);
 /// Throws CLI::RequiredError for a run that lacks an input; only without a subcommand are they required.
 void require_inputs(const ExecuteOptions& options);
 

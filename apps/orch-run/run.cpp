@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <iterator>
 #include <map>
-#include <memory>
 #include <utility>
 
 #include "fault.hpp"

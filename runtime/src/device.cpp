@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include <array>
+#include <atomic>
 
 namespace orch::runtime::device {
 
@@ -14,6 +15,8 @@ void require(cudaError_t code, const std::string& what) {
 
 cudaStream_t native(const Stream& stream) { return static_cast<cudaStream_t>(stream.native()); }
 cudaEvent_t native(const Event& event) { return static_cast<cudaEvent_t>(event.native()); }
+
+std::atomic<bool> left{false};
 
 std::string bytes_of_text(const char* what, std::size_t bytes) {
   return std::string(what) + " of " + std::to_string(bytes) + " bytes";
@@ -67,7 +70,9 @@ std::byte* allocate(std::size_t bytes) {
   return static_cast<std::byte*>(memory);
 }
 
-void release(std::byte* memory) noexcept { static_cast<void>(cudaFree(memory)); }
+void release(std::byte* memory) noexcept {
+  if (!left) static_cast<void>(cudaFree(memory));
+}
 
 std::byte* allocate_pinned(std::size_t bytes) {
   void* memory = nullptr;
@@ -75,7 +80,12 @@ std::byte* allocate_pinned(std::size_t bytes) {
   return static_cast<std::byte*>(memory);
 }
 
-void release_pinned(std::byte* memory) noexcept { static_cast<void>(cudaFreeHost(memory)); }
+void release_pinned(std::byte* memory) noexcept {
+  if (!left) static_cast<void>(cudaFreeHost(memory));
+}
+
+void leave_memory() noexcept { left = true; }
+bool memory_is_left() noexcept { return left; }
 
 Stream::Stream() {
   cudaStream_t stream = nullptr;

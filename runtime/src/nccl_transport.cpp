@@ -3,7 +3,6 @@
 #include <nccl.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -57,16 +56,21 @@ bool shares_devices(int library) {
   return library >= NCCL_VERSION(2, 30, 0) && shared != nullptr && std::string(shared) == "1";
 }
 
-/// Whether the call came back within a while. If it did not, it is left alone with its thread.
+/// An end of a communicator, which NCCL puts no bound to. If it does not come back within a while, it is left alone
+/// with its thread, and all memory of the GPU with it.
 template <class Call>
-bool comes_back(Call call) {
-  auto done = std::make_shared<std::promise<void>>();
-  std::future<void> end = done->get_future();
-  std::thread([call, done] {
-    call();
-    done->set_value();
-  }).detach();
-  return end.wait_for(Seconds(5)) == std::future_status::ready;
+void end_within_bounds(Call call) noexcept {
+  try {
+    auto done = std::make_shared<std::promise<void>>();
+    std::future<void> end = done->get_future();
+    std::thread([call, done] {
+      call();
+      done->set_value();
+    }).detach();
+    if (end.wait_for(Seconds(5)) == std::future_status::ready) return;
+  } catch (const std::exception&) {  // no thread, no memory for one
+  }
+  device::leave_memory();
 }
 
 }  // namespace
@@ -83,7 +87,6 @@ struct NcclTransport::State {
   ncclComm_t comm = nullptr;
   bool broken = false;
   bool in_group = false;
-  bool abandoned = false;  ///< an end that did not come back: its memory may still be in use
   bool registers = false;  ///< memory of messages, on all ranks or on none
   int library = 0;
   device::Stream stream;
@@ -117,11 +120,11 @@ struct NcclTransport::State {
     throw TransportError(why);
   }
 
-  void abort_communicator() {
+  void abort_communicator() noexcept {
     if (comm == nullptr) return;
     // Within a group an abort would be put off until its end.
     if (std::exchange(in_group, false)) static_cast<void>(ncclGroupEnd());
-    abandoned = !comes_back([ended = std::exchange(comm, nullptr)] { static_cast<void>(ncclCommAbort(ended)); });
+    end_within_bounds([gone = std::exchange(comm, nullptr)] { static_cast<void>(ncclCommAbort(gone)); });
   }
 
   /// A call is accepted at once or under way; anything else is an error of this rank or a peer.
@@ -228,8 +231,9 @@ struct NcclTransport::State {
       void* data = nullptr;
       void* handle = nullptr;
       if (ncclMemAlloc(&data, bytes) != ncclSuccess) return std::string("cannot");
-      const bool can = ncclCommRegister(comm, data, bytes, &handle) == ncclSuccess;
-      if (can && handle != nullptr) static_cast<void>(ncclCommDeregister(comm, handle));
+      // Where registration is turned off, NCCL says yes, and gives no handle.
+      const bool can = ncclCommRegister(comm, data, bytes, &handle) == ncclSuccess && handle != nullptr;
+      if (can) static_cast<void>(ncclCommDeregister(comm, handle));
       static_cast<void>(ncclMemFree(data));
       return std::string(can ? "can" : "cannot");
     });
@@ -252,9 +256,10 @@ struct NcclTransport::State {
   }
 
   void require_own_devices() {
-    if (shares_devices(library)) return;
-    const std::vector<std::string> places =
-        agree(control, "comparing GPUs", [&] { return place_text(control.host()); });
+    const std::vector<std::string> places = agree(control, "comparing GPUs", [&] {
+      return shares_devices(library) ? std::string("shared") : place_text(control.host());
+    });
+    if (std::set(places.begin(), places.end()) == std::set<std::string>{"shared"}) return;
     std::map<std::string, std::set<std::uint32_t>> ranks_of;
     for (std::uint32_t rank = 0; rank < places.size(); ++rank) ranks_of[places[rank]].insert(rank);
     for (const auto& [place, ranks] : ranks_of) {
@@ -375,10 +380,10 @@ struct NcclTransport::State {
     if (found == blocks.end()) return;
     const Block block = found->second;
     blocks.erase(found);
-    if (abandoned) return;
 #ifdef ORCHMLLM_NCCL_REGISTERS
     if (block.by_nccl) {
       memory.registered_bytes -= block.bytes;
+      if (device::memory_is_left()) return;
       if (comm != nullptr && block.handle != nullptr) static_cast<void>(ncclCommDeregister(comm, block.handle));
       static_cast<void>(ncclMemFree(data));
       return;
@@ -398,7 +403,7 @@ struct NcclTransport::State {
         std::this_thread::sleep_for(std::chrono::microseconds(100));
       }
       if (code == ncclSuccess) {
-        abandoned = !comes_back([ended = std::exchange(comm, nullptr)] { static_cast<void>(ncclCommDestroy(ended)); });
+        end_within_bounds([gone = std::exchange(comm, nullptr)] { static_cast<void>(ncclCommDestroy(gone)); });
         return;
       }
     }
@@ -408,7 +413,12 @@ struct NcclTransport::State {
 
 NcclTransport::NcclTransport(ControlPlane& control, device::Queue& queue, const NcclOptions& options)
     : state_(std::make_unique<State>(control, queue, options)) {
-  state_->join();
+  try {
+    state_->join();
+  } catch (...) {
+    state_->abort_communicator();
+    throw;
+  }
 }
 
 NcclTransport::~NcclTransport() { state_->leave(); }

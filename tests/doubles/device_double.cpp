@@ -1,6 +1,7 @@
 #include "device_double.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -45,6 +46,7 @@ std::map<int, std::int64_t>& used() {
 }
 
 int devices = 1024;
+std::atomic<bool> left{false};
 thread_local int selected = 0;
 
 std::shared_ptr<Queue>& queue_of(void* stream) { return *static_cast<std::shared_ptr<Queue>*>(stream); }
@@ -83,6 +85,7 @@ std::byte* take(std::size_t bytes, bool pinned) {
 }
 
 void give_back(std::byte* data) {
+  if (left) return;
   const std::scoped_lock lock(mutex());
   const auto found = memory().find(reinterpret_cast<std::uintptr_t>(data));
   if (found == memory().end()) std::abort();
@@ -138,6 +141,8 @@ bool is_device_memory(const void* at, std::size_t bytes) {
 
 void set_devices(int count) { devices = count; }
 
+bool take_memory_back() { return left.exchange(false); }
+
 }  // namespace orch::test::gpu
 
 namespace orch::runtime::device {
@@ -160,6 +165,8 @@ std::byte* allocate(std::size_t bytes) { return gpu::take(bytes, false); }
 void release(std::byte* memory) noexcept { gpu::give_back(memory); }
 std::byte* allocate_pinned(std::size_t bytes) { return gpu::take(bytes, true); }
 void release_pinned(std::byte* memory) noexcept { gpu::give_back(memory); }
+void leave_memory() noexcept { gpu::left = true; }
+bool memory_is_left() noexcept { return gpu::left; }
 
 Stream::Stream() : native_(new std::shared_ptr<gpu::Queue>(std::make_shared<gpu::Queue>())) {}
 Stream::~Stream() { delete static_cast<std::shared_ptr<gpu::Queue>*>(native_); }

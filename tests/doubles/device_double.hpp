@@ -28,4 +28,7 @@ void take_memory(std::int64_t bytes);
 
 void set_devices(int count);
 
+/// Whether memory was left, device::leave_memory(); from here on it is released again.
+bool take_memory_back();
+
 }  // namespace orch::test::gpu

@@ -3,6 +3,7 @@
 #include <nccl.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -11,6 +12,7 @@
 #include <mutex>
 #include <random>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "device_double.hpp"
@@ -61,6 +63,7 @@ struct State {
   nccl::Record record;
   std::map<int, std::uint64_t> failing, stalled;
   std::map<int, int> versions;
+  std::set<int> hanging;                   ///< ranks, in their aborts
   std::set<int> refusing;                  ///< devices, to register
   std::map<void*, Registered> registered;  ///< by handle
   std::uint64_t handles = 0;
@@ -200,6 +203,7 @@ Record record() {
 void fail_at(int rank, std::uint64_t group) { state().failing[rank] = group; }
 void stall_at(int rank, std::uint64_t group) { state().stalled[rank] = group; }
 void set_version(int device, int version) { state().versions[device] = version; }
+void hang_abort(int rank) { state().hanging.insert(rank); }
 void refuse_registration(int device) { state().refusing.insert(device); }
 
 }  // namespace orch::test::nccl
@@ -320,6 +324,11 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  const bool hangs = [comm] {
+    const std::scoped_lock lock(gpu::mutex());
+    return state().hanging.count(comm->rank) > 0;
+  }();
+  if (hangs) std::this_thread::sleep_for(std::chrono::seconds(7));
   const std::scoped_lock lock(gpu::mutex());
   if (comm->aborted) violate(of_rank(comm) + "aborted twice");
   comm->aborted = true;

@@ -41,6 +41,8 @@ void fail_at(int rank, std::uint64_t group);
 void stall_at(int rank, std::uint64_t group);
 /// What ncclGetVersion() says; ranks with other devices may differ.
 void set_version(int device, int version);
+/// An abort of a rank takes so long that nobody should wait for it: seven seconds.
+void hang_abort(int rank);
 /// Registration is refused on a device.
 void refuse_registration(int device);
 

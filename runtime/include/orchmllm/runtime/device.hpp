@@ -44,6 +44,10 @@ void release(std::byte* memory) noexcept;
 [[nodiscard]] std::byte* allocate_pinned(std::size_t bytes);
 void release_pinned(std::byte* memory) noexcept;
 
+/// Memory is not released any more: something that does not end may still use it, and releasing it would wait for that.
+void leave_memory() noexcept;
+[[nodiscard]] bool memory_is_left() noexcept;
+
 class Event;
 
 /// Work that is done one after the other.

@@ -66,8 +66,13 @@ class DeviceBuffer {
       allocator_ = &allocator;
       constexpr std::size_t page = std::size_t{2} << 20U;
       const std::size_t room = bytes < page ? bytes : (bytes + bytes / 4 + page - 1) / page * page;
-      data_ = allocator.allocate(room);
-      capacity_ = room;
+      try {
+        data_ = allocator.allocate(room);
+        capacity_ = room;
+      } catch (const DeviceError&) {  // perhaps it just fits
+        data_ = allocator.allocate(bytes);
+        capacity_ = bytes;
+      }
     }
     return {data_, bytes};
   }

@@ -8,8 +8,9 @@
 // queue after that event runs beside them. The call returns when everything has arrived.
 //
 // The communicator is non-blocking. Waits poll it, and the control plane; an asynchronous error, or no group done for
-// `timeout`, aborts the communicator: the TransportError names those who do not answer and what the others wait for,
-// and is told to all others, who throw it in turn. Afterwards the transport is of no use.
+// `timeout`, ends it: the TransportError names those who do not answer and what the others wait for, is told to all
+// others, who throw it in turn, and the communicator is aborted. NCCL puts no bound to that: after five seconds the
+// communicator and all memory of the GPU are left alone. Afterwards the transport is of no use.
 // What allocate() gives is registered with NCCL where every rank can. Needs NCCL 2.18, to compile and to run;
 // registration 2.19. Used by one thread. Units: bytes.
 //

@@ -299,7 +299,7 @@ ORCHMLLM_DEVICE inline void copy_within_row(Row row, Units units, std::uint32_t 
     if (first < lower && first < last) detail::copy_bytes(source, target, 16);
   }
   if (thread == block_threads - 1) {
-    if (upper < last) detail::copy_bytes(source + 16 * upper, target + 16 * upper, 16 * (last - upper));
+    if (first < last && upper < last) detail::copy_bytes(source + 16 * upper, target + 16 * upper, 16 * (last - upper));
     const std::uint64_t tail = row.bytes - head - 16 * vectors;
     if (end > vectors + before) detail::copy_bytes(source + 16 * vectors, target + 16 * vectors, tail);
   }
