@@ -115,8 +115,9 @@ void require_task(runtime::ControlPlane& control, const Task& task) {
     const ExecuteOptions& options = task.execute;
     if (!task.calibrates) require_distinct({options.trace, options.model, options.cluster}, {options.json});
     require_transport(control, transport.transport);
-    return fmt::format("{} with {} channels{}", transport.transport, transport.nccl_channels,
-                       task.calibrates ? ", to calibrate" : "");
+    const int channels = transport.nccl_channels;
+    return transport.transport + (channels > 0 ? fmt::format(" (--nccl-channels {})", channels) : "") +
+           (task.calibrates ? " (calibrate)" : "");
   };
   runtime::require_equal("--transport", runtime::agree(control, "reading options", say));
 }

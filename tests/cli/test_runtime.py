@@ -218,6 +218,12 @@ class BadInput(Ranks):
         _, err = process.communicate(timeout=120)
         self.assertEqual(process.returncode, 0, err)
 
+    def test_tasks_that_differ(self):
+        run, calibrate = [*SMALL, "--json", self.json], ["calibrate", "--out", self.folder / "new.toml"]
+        self.ends_badly([*self.ranks(1, *calibrate), ":", *self.ranks(2, *run)],
+                        r"error: --transport differs between ranks: mpi on ranks 1 and 2, but mpi \(calibrate\) on rank 0\n", code=2)
+        self.ends_badly(self.ranks(2, *run, *calibrate), r"error: .*--\w+ \(put options behind calibrate\)\n", code=2)
+
     def test_what_one_rank_cannot_read(self):
         bad = [*SMALL]
         bad[1] = "absent.jsonl"
