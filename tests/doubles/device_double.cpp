@@ -141,7 +141,13 @@ bool is_device_memory(const void* at, std::size_t bytes) {
 
 void set_devices(int count) { devices = count; }
 
-bool take_memory_back() { return left.exchange(false); }
+std::size_t take_memory_back() {
+  const std::scoped_lock lock(mutex());
+  left = false;
+  const std::size_t count = memory().size();
+  while (!memory().empty()) give_back(reinterpret_cast<std::byte*>(memory().begin()->first));
+  return count;
+}
 
 }  // namespace orch::test::gpu
 

@@ -28,7 +28,8 @@ void take_memory(std::int64_t bytes);
 
 void set_devices(int count);
 
-/// Whether memory was left, device::leave_memory(); from here on it is released again.
-bool take_memory_back();
+/// Releases all that there is, after device::leave_memory(), and says how many allocations that were; from here on
+/// memory is released again.
+std::size_t take_memory_back();
 
 }  // namespace orch::test::gpu
