@@ -12,10 +12,10 @@
 #include <cstdio>
 #include <exception>
 #include <iostream>
-#include <numeric>
 #include <string>
 #include <vector>
 
+#include "median.hpp"
 #include "orchmllm/base/random.hpp"
 #include "orchmllm/runtime/device_memory.hpp"
 
@@ -23,15 +23,11 @@ namespace {
 
 using namespace orch;
 using namespace orch::runtime;
+using bench::median;
 
 constexpr int repetitions = 21;
 constexpr std::size_t most_bytes = std::size_t{1} << 30U;
 constexpr std::size_t most_rows = std::size_t{1} << 22U;
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + repetitions / 2, values.end());
-  return values[repetitions / 2];
-}
 
 /// Seconds of what `begin()` puts into the stream.
 template <class Begin>
@@ -53,10 +49,7 @@ struct Result {
 
 Result measure(device::Queue& queue, std::size_t length, std::byte* a, std::byte* b) {
   const std::size_t count = std::min(most_rows, most_bytes / length);
-  std::vector<std::uint32_t> order(count);
-  std::iota(order.begin(), order.end(), 0U);
-  Random random(length);
-  for (std::size_t i = count; i > 1; --i) std::swap(order[i - 1], order[random.next() % i]);
+  const std::vector<std::uint32_t> order = permutation(static_cast<std::uint32_t>(count), Random(length));
   Work<Row> pack;
   Work<Row> unpack;
   for (std::size_t i = 0; i < count; ++i) {

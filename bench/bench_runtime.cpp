@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "lengths.hpp"
+#include "median.hpp"
 #include "orchmllm/orchestrate/orchestrator.hpp"
 #include "orchmllm/orchestrate/sampler.hpp"
 #include "orchmllm/runtime/contents.hpp"
@@ -34,6 +35,7 @@
 namespace {
 
 using namespace orch;
+using bench::median;
 
 constexpr std::uint32_t samples_a_rank = 16;
 constexpr int repetitions = 101;
@@ -167,11 +169,6 @@ double timed(const std::function<void()>& act) {
   double slowest = 0;
   MPI_Allreduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
   return slowest;
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + repetitions / 2, values.end());
-  return values[repetitions / 2];
 }
 
 /// Two ways of doing the same.

@@ -55,11 +55,11 @@ command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
 # Where CUDA's libraries come as Python packages, compilers and linkers must be told.
 prefixes=$(python3 -c 'import glob, site, sys; print(";".join(p for s in site.getsitepackages() for p in
   sorted(glob.glob(s + "/nvidia/nccl") + glob.glob(s + "/nvidia/cu1*"))))' 2>/dev/null || true)
-if ! compgen -G "build/gpu-packages/*.deb" >/dev/null; then
-  :
-elif ! command -v dpkg >/dev/null; then
-  skip "build/gpu-packages" "no dpkg to unpack them with"
-else
+packages=no
+if compgen -G "build/gpu-packages/*.deb" >/dev/null; then
+  if command -v dpkg >/dev/null; then packages=yes; else skip "build/gpu-packages" "no dpkg to unpack them with"; fi
+fi
+if [ $packages = yes ]; then
   for package in build/gpu-packages/*.deb; do dpkg -x "$package" "$build/packages"; done
   prefixes="$build/packages/usr;$prefixes"
   export CPLUS_INCLUDE_PATH=$build/packages/usr/include${CPLUS_INCLUDE_PATH:+:$CPLUS_INCLUDE_PATH}
@@ -156,8 +156,8 @@ if has orch-run; then
     table bench/results/gpu-run-{direct,hierarchical,one-channel}.json <<'PY'
 import json, sys
 for name in sys.argv[1:]:
-    for rank, device in enumerate(json.load(open(name))["devices"][:1]):
-        print(f'    {name}: rank {rank}: {device["peers"]} peers, {device["peer_bytes"] / 2**20:.1f} MiB for them')
+    device = json.load(open(name))["devices"][0]
+    print(f'    {name}: rank 0: {device["peers"]} peers, {device["peer_bytes"] / 2**20:.1f} MiB for them')
 PY
   else
     refusal=$(grep -iE 'duplicate gpu|multiple ranks are using the same' "$build/out/nccl-two-ranks.txt" | head -1)

@@ -6,7 +6,6 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <numeric>
 #include <vector>
 
 #include "orchmllm/base/random.hpp"
@@ -83,12 +82,10 @@ TEST_CASE("rows of any size and alignment are where the host would have copied t
     for (std::size_t& size : sizes) size = any_size(random, kind) / step * step;
     // Rows lie in any order on either side, with gaps that are multiples of the element.
     const auto places = [&] {
-      std::vector<std::size_t> order(count);
-      std::iota(order.begin(), order.end(), std::size_t{0});
-      for (std::size_t i = count; i > 1; --i) std::swap(order[i - 1], order[random.next() % i]);
+      const std::vector<std::uint32_t> order = permutation(static_cast<std::uint32_t>(count), Random(random.next()));
       std::vector<std::size_t> at(count);
       std::size_t next = step * (random.next() % 5);
-      for (const std::size_t row : order) {
+      for (const std::uint32_t row : order) {
         at[row] = next;
         next += sizes[row] + step * (random.next() % 3);
       }

@@ -38,10 +38,6 @@ struct AttentionCurve {
 };
 
 struct Compute {
-  std::string arithmetic;
-  double memory_bytes = 0;
-  std::size_t rows = 0;  ///< of a product
-  std::size_t head_dim = 0;
   std::vector<ProductRow> products;
   double peak = 0;
   double sustained = 1;
@@ -109,7 +105,7 @@ Compute measure_compute(Backend& backend, const DeviceLoads& device, double seco
   loads.push_back({2 * device.copied_bytes, device.copy});  // read and written
   measure(backend, seconds, device.timing, loads);
 
-  Compute compute{device.arithmetic, device.memory_bytes, device.rows, device.head_dim, {}, 0, 1, 0, 0, {}, 0};
+  Compute compute;
   auto load = loads.begin();
   for (const ProductLoad& product : device.products) compute.products.push_back({product.depth, (load++)->rate(), 0});
   fit_products(compute);
@@ -146,12 +142,14 @@ struct Calibration {
   std::string extends;
   const Topology& topology;
   LinkResults links;
+  DeviceLoads device;
   Compute compute;
   double seconds = 0;
 
   [[nodiscard]] std::uint32_t ranks_per_node() const { return topology.size(0); }
   [[nodiscard]] const char* counting() const {
-    return on_gpus() ? "medians of the quietest round" : "medians of the quietest round, of compute the quickest";
+    return device.timing == Timing::quickest ? "medians of the quietest round, of compute the quickest"
+                                             : "medians of the quietest round";
   }
   [[nodiscard]] bool on_gpus() const { return options.transport == "nccl"; }
 };
@@ -207,28 +205,28 @@ std::string cluster_text(const Calibration& c) {
       ORCHMLLM_VERSION, today(), c.topology.ranks(), c.topology.ranks() == 1 ? "" : "s", c.on_gpus() ? "NCCL" : "MPI",
       c.topology.nodes(), c.topology.nodes() == 1 ? "" : "s", c.ranks_per_node(), c.seconds, c.counting(), c.extends,
       std::filesystem::path(c.options.out).stem().string(), c.ranks_per_node());
-  text +=
-      fmt::format("peak_tflops = {:.4g} # the best rate of any product, {}\n", compute.peak / 1e12, compute.arithmetic);
+  text += fmt::format("peak_tflops = {:.4g} # the best rate of any product, {}\n", compute.peak / 1e12,
+                      c.device.arithmetic);
   constexpr double gib = 1024.0 * 1024 * 1024;
   if (c.on_gpus()) {
-    text += fmt::format("memory_gib = {:.4g} # as the driver says\n", compute.memory_bytes / gib);
+    text += fmt::format("memory_gib = {:.4g} # as the driver says\n", c.device.memory_bytes / gib);
   } else {
     text +=
-        fmt::format("memory_gib = {:.4g} # of the host, by rank\n", compute.memory_bytes / gib / c.ranks_per_node());
+        fmt::format("memory_gib = {:.4g} # of the host, by rank\n", c.device.memory_bytes / gib / c.ranks_per_node());
   }
   text += fmt::format("memory_bandwidth_gbytes = {:.4g} # read and written by copies of ragged rows\n",
                       compute.copy_bandwidth / 1e9);
   text += fmt::format(
       "\n[gpu.gemm] # {} rows by square matrices of {} to {}; root mean square error {:.1f} %\n"
       "sustained = {:.4g}\nhalf_depth = {:.4g}\n",
-      compute.rows, compute.products.front().depth, compute.products.back().depth, 100 * compute.residual,
+      c.device.rows, compute.products.front().depth, compute.products.back().depth, 100 * compute.residual,
       compute.sustained, compute.half_depth);
   if (c.on_gpus()) text += "\n# Attention: two products a head, without a softmax; fused kernels differ.";
   for (const AttentionCurve& curve : compute.attention) {
     text += fmt::format(
         "\n[[gpu.attention]]\nhead_dim = {}\ncausal = {}\nlength = {}\nforward_tflops = {}\n"
         "backward_tflops = {}\n",
-        compute.head_dim, curve.causal, list(curve.length, 1), list(curve.forward, 1e12), list(curve.backward, 1e12));
+        c.device.head_dim, curve.causal, list(curve.length, 1), list(curve.forward, 1e12), list(curve.backward, 1e12));
   }
   return text + link_lines(c);
 }
@@ -296,14 +294,14 @@ void calibrate(Backend& backend, const CalibrateOptions& options) {
                                            topology.size(0), node, topology.size(node)),
                                2);
   }
-  Calibration c{options, extends, topology, {}, {}, 0};
+  Calibration c{options, extends, topology, {}, {}, {}, 0};
   if (topology.ranks() > 1) {
     runtime::set_activity("calibrating links");
     c.links = measure_links(backend, topology, 0.7 * options.seconds);
   }
   runtime::set_activity("calibrating compute");
-  const DeviceLoads device = backend.loads();  // taken out of the time, too: a GPU's are large
-  c.compute = measure_compute(backend, device, budget.left());
+  c.device = backend.loads();  // taken out of the time, too: a GPU's are large
+  c.compute = measure_compute(backend, c.device, budget.left());
   watch.add_to(c.seconds);
   static_cast<void>(runtime::agree(backend, "writing the cluster file", [&] {
     if (backend.rank() == 0) write_text(cluster_text(c), options.out);

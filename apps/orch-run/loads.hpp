@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "orchmllm/base/random.hpp"
@@ -21,10 +20,10 @@ namespace orch::apps {
 
 /// Products and attention of the load between exchanges, for its prediction.
 struct LoadShape {
-  double rows = 0;      ///< of a product
-  double width = 0;     ///< of its square matrix
-  double head_dim = 0;  ///< of attention
-  double length = 0;    ///< of its sequence
+  double rows = 0;           ///< of a product
+  double width = 0;          ///< of its square matrix
+  std::size_t head_dim = 0;  ///< of attention
+  double length = 0;         ///< of its sequence
 };
 
 /// Products of rows by a square matrix.
@@ -63,13 +62,17 @@ struct RaggedRow {
 
 /// Rows of 4 to 256 KiB that fill so many bytes, in any order.
 [[nodiscard]] inline std::vector<RaggedRow> ragged_rows(std::size_t bytes) {
-  std::vector<RaggedRow> rows;
+  std::vector<RaggedRow> in_place;
   Random random(1);
-  for (std::size_t at = 0; at < bytes; at += rows.back().bytes) {
-    rows.push_back({at, 0, std::min<std::size_t>(bytes - at, 4096 * (1 + random.next() % 64))});
+  for (std::size_t at = 0; at < bytes; at += in_place.back().bytes) {
+    in_place.push_back({at, 0, std::min<std::size_t>(bytes - at, 4096 * (1 + random.next() % 64))});
   }
-  for (std::size_t i = rows.size(); i > 1; --i) std::swap(rows[i - 1], rows[random.next() % i]);
-  for (std::size_t i = 1; i < rows.size(); ++i) rows[i].to = rows[i - 1].to + rows[i - 1].bytes;
+  std::vector<RaggedRow> rows;
+  std::size_t to = 0;
+  for (const std::uint32_t i : permutation(static_cast<std::uint32_t>(in_place.size()), random)) {
+    rows.push_back({in_place[i].from, to, in_place[i].bytes});
+    to += in_place[i].bytes;
+  }
   return rows;
 }
 

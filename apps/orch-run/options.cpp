@@ -20,6 +20,10 @@ void add_transport_options(CLI::App& app, TransportOptions& options) {
                  "ranks share cores")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
+  app.add_option("--ranks-per-node", options.ranks_per_node,
+                 "Consecutive ranks that count as a node; 0 = the ranks of each host")
+      ->check(CLI::Range(0U, 1U << 20U))
+      ->capture_default_str();
 }
 
 }  // namespace
@@ -61,10 +65,6 @@ void add_execute_options(CLI::App& app, ExecuteOptions& options) {
                  "Share of the model's operations that ranks run between exchanges; 0 = none")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  app.add_option("--ranks-per-node", options.ranks_per_node,
-                 "Consecutive ranks that count as a node; 0 = the ranks of each host")
-      ->check(CLI::Range(0U, 1U << 20U))
-      ->capture_default_str();
   app.add_option("--json", options.json, "Write the result as JSON; - is standard output")
       ->type_name("FILE")
       ->group(outputs_group);
@@ -93,11 +93,6 @@ CLI::App* add_calibrate_command(CLI::App& app, CalibrateOptions& options) {
   command->add_option("--extends", options.extends,
                       "Cluster file, or the name of a shipped one, with all other values; default mpi-localhost, over "
                       "NCCL h100-8x400g");
-  command
-      ->add_option("--ranks-per-node", options.ranks_per_node,
-                   "Consecutive ranks that count as a node; 0 = the ranks of each host")
-      ->check(CLI::Range(0U, 1U << 20U))
-      ->capture_default_str();
   command
       ->add_option("--seconds", options.seconds,
                    "Time to measure in; exceeded only where three repetitions of every load and smallest message take "

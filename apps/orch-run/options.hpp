@@ -11,12 +11,13 @@
 
 namespace orch::apps {
 
-/// What carries the bytes, and how long it is waited for.
+/// What carries the bytes, how long it is waited for, and which ranks are a node.
 struct TransportOptions {
   std::string transport = "mpi";
   double timeout_seconds = 60;
   double spin_milliseconds = 100;
-  int nccl_channels = 0;  ///< 0: as NCCL chooses
+  int nccl_channels = 0;             ///< 0: as NCCL chooses
+  std::uint32_t ranks_per_node = 0;  ///< 0: as hosts have them
 };
 
 struct ExecuteOptions : RunOptions, TransportOptions {
@@ -24,14 +25,12 @@ struct ExecuteOptions : RunOptions, TransportOptions {
   std::string exchange = "direct";
   std::string verify = "full";
   std::string network = "endpoints";  ///< how predicted exchanges share links
-  std::uint32_t ranks_per_node = 0;   ///< 0: as hosts have them
   double compute_scale = 0;           ///< share of the model's operations that are run
 };
 
 struct CalibrateOptions : TransportOptions {
   std::string out;
   std::string extends;  ///< none: the shipped file that is nearest to the transport
-  std::uint32_t ranks_per_node = 0;
   double seconds = 30;  ///< of measuring
 };
 

@@ -129,8 +129,7 @@ struct PlannedStep {
 /// run.
 double predicted_seconds(const runtime::PhaseFlops& flops, const LoadShape& shape, const sim::Gpu& gpu) {
   const double block = sim::gemm_seconds(shape.rows, shape.width, shape.width, sim::Precision::bf16, gpu);
-  const sim::AttentionRate& attention =
-      sim::attention_rate(gpu, static_cast<std::uint64_t>(shape.head_dim), /*causal=*/false);
+  const sim::AttentionRate& attention = sim::attention_rate(gpu, shape.head_dim, /*causal=*/false);
   return 3 * flops.products / (2 * shape.rows * shape.width * shape.width) * block +
          flops.attention *
              (1 / attention.forward_flops.at(shape.length) + 2.5 / attention.backward_flops.at(shape.length)) /

@@ -23,6 +23,7 @@
 #include <thread>
 #include <utility>
 
+#include "descriptor.hpp"
 #include "orchmllm/base/error.hpp"
 #include "orchmllm/runtime/agreement.hpp"
 #include "orchmllm/runtime/awaited.hpp"
@@ -54,26 +55,6 @@ enum class Kind : std::uint8_t {
   asked,     ///< somebody wants to know what the rank waits for
   report,    ///< what the others answered
   gone,      ///< rank, why
-};
-
-/// A descriptor that closes itself.
-class Socket {
- public:
-  Socket() = default;
-  explicit Socket(int descriptor) : descriptor_(descriptor) {}
-  Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(descriptor_, other.descriptor_);
-    return *this;
-  }
-  ~Socket() {
-    if (descriptor_ >= 0) close(descriptor_);
-  }
-  [[nodiscard]] int get() const { return descriptor_; }
-  [[nodiscard]] bool is_open() const { return descriptor_ >= 0; }
-
- private:
-  int descriptor_ = -1;
 };
 
 void write_number(std::string& to, std::uint64_t value) {
@@ -137,7 +118,7 @@ std::string packed(Kind kind, const std::string& body) {
 /// A socket with what has not been sent and not been understood yet. Never blocks.
 class Line {
  public:
-  explicit Line(Socket socket) : socket_(std::move(socket)) {
+  explicit Line(Descriptor socket) : socket_(std::move(socket)) {
     const int flags = fcntl(socket_.get(), F_GETFL);
     fcntl(socket_.get(), F_SETFL, flags | O_NONBLOCK);
     const int on = 1;
@@ -208,7 +189,7 @@ class Line {
     return std::nullopt;
   }
 
-  Socket socket_;
+  Descriptor socket_;
   std::string out_, in_;
   std::size_t sent_ = 0;
   bool broken_ = false;  ///< nothing can be sent
@@ -237,21 +218,21 @@ std::string look_up(const Launch& launch, Addresses& found) {
 std::string place_text(const Launch& launch) { return launch.address + ":" + std::to_string(launch.port); }
 
 /// Listens where the others look for the store: at that address, or where the host does not have it itself, at all.
-Socket listen_at(const Launch& launch) {
+Descriptor listen_at(const Launch& launch) {
   Addresses found;
   const std::string unknown = look_up(launch, found);
   if (!unknown.empty()) throw TransportError("store at " + place_text(launch) + ": " + unknown);
   int failure = 0;
   const auto attempt = [&](const sockaddr* address, socklen_t length, int family) {
-    Socket socket(::socket(family, SOCK_STREAM, 0));
+    Descriptor socket(::socket(family, SOCK_STREAM, 0));
     const int on = 1;
     setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (bind(socket.get(), address, length) == 0 && listen(socket.get(), 1024) == 0) return socket;
     failure = errno;
-    return Socket();
+    return Descriptor();
   };
   for (const addrinfo* a = found.list; a != nullptr; a = a->ai_next) {
-    Socket socket = attempt(a->ai_addr, a->ai_addrlen, a->ai_family);
+    Descriptor socket = attempt(a->ai_addr, a->ai_addrlen, a->ai_family);
     if (socket.is_open()) return socket;
   }
   if (failure == EADDRNOTAVAIL) {
@@ -259,7 +240,7 @@ Socket listen_at(const Launch& launch) {
     any.sin_family = AF_INET;
     any.sin_port = htons(launch.port);
     any.sin_addr.s_addr = htonl(INADDR_ANY);
-    Socket socket = attempt(reinterpret_cast<const sockaddr*>(&any), sizeof any, AF_INET);
+    Descriptor socket = attempt(reinterpret_cast<const sockaddr*>(&any), sizeof any, AF_INET);
     if (socket.is_open()) return socket;
   }
   throw TransportError("store at " + place_text(launch) + ": " + std::strerror(failure) +
@@ -267,14 +248,14 @@ Socket listen_at(const Launch& launch) {
 }
 
 /// Connects within the time left; rank 0 may come later than this one.
-Socket connect_to(const Launch& launch, Clock::time_point deadline, Seconds timeout) {
+Descriptor connect_to(const Launch& launch, Clock::time_point deadline, Seconds timeout) {
   std::string why = "no answer";
   while (true) {
     Addresses found;
     const std::string unknown = look_up(launch, found);
     if (!unknown.empty()) why = unknown;
     for (const addrinfo* a = found.list; a != nullptr; a = a->ai_next) {
-      Socket socket(::socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK, 0));
+      Descriptor socket(::socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK, 0));
       int code = connect(socket.get(), a->ai_addr, a->ai_addrlen) == 0 ? 0 : errno;
       if (code == EINPROGRESS) {
         pollfd wanted{socket.get(), POLLOUT, 0};
@@ -316,7 +297,7 @@ class Store {
 
  private:
   struct Client {
-    explicit Client(Socket socket) : line(std::move(socket)), since(Clock::now()) {}
+    explicit Client(Descriptor socket) : line(std::move(socket)), since(Clock::now()) {}
     Line line;
     Clock::time_point since;
     std::optional<std::uint32_t> rank;
@@ -360,7 +341,7 @@ class Store {
 
   void accept_all() {
     while (true) {
-      Socket socket(accept(listener_.get(), nullptr, nullptr));
+      Descriptor socket(accept(listener_.get(), nullptr, nullptr));
       if (!socket.is_open()) return;
       clients_.push_back(std::make_unique<Client>(std::move(socket)));
       if (failed_) refuse(*clients_.back(), *failed_);
@@ -400,8 +381,8 @@ class Store {
         client.leaves = true;
         const std::string why = "gave up: " + letter.body;
         // Its last answer: it does not listen any more, and is not to be blamed for that.
-        farewells_.emplace(*client.rank, why.substr(0, longest_answer));
-        for (Question& question : questions_) question.answers.insert(farewells_.begin(), farewells_.end());
+        const std::string& last = farewells_.emplace(*client.rank, why.substr(0, longest_answer)).first->second;
+        for (Question& question : questions_) question.answers.emplace(*client.rank, last);
         return tell_gone(*client.rank, why);
       }
       case Kind::bye:
@@ -553,7 +534,7 @@ class Store {
 
   Launch launch_;
   Seconds timeout_;
-  Socket listener_;
+  Descriptor listener_;
   std::vector<std::unique_ptr<Client>> clients_;
   std::vector<Client*> members_;  ///< by rank
   std::uint32_t came_ = 0;

@@ -24,7 +24,6 @@ from program import check_schema  # noqa: E402  (reads the arguments that are le
 from ranks import ENVIRONMENT, PROGRAM, SMALL, Run, mpirun, other_trace  # noqa: E402
 
 
-
 def light_trace():
     """Samples of few bytes, unlike each other: what is checked here is the way, under sanitizers too."""
     path = SMALL[1].with_name("light.jsonl")

@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "descriptor.hpp"
 #include "mailbox.hpp"
 #include "orchmllm/base/hash.hpp"
 
@@ -28,23 +29,7 @@ namespace orch::test::nccl {
 
 namespace {
 
-class Descriptor {
- public:
-  explicit Descriptor(int number = -1) : number_(number) {}
-  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(number_, other.number_);
-    return *this;
-  }
-  ~Descriptor() {
-    if (number_ >= 0) close(number_);
-  }
-  [[nodiscard]] int get() const { return number_; }
-  [[nodiscard]] bool is_open() const { return number_ >= 0; }
-
- private:
-  int number_;
-};
+using runtime::Descriptor;
 
 int checked(int result, const char* call) {
   if (result < 0) throw std::system_error(errno, std::generic_category(), std::string("nccl double: ") + call);
